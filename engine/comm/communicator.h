@@ -1,7 +1,7 @@
-// The data plane between ranks: every rank calls the same operations in the same order with counts that
-// all of them know beforehand. Stream-ordered on backend pointers; on the CPU a call returns when the
-// data is there. A failure or a passed deadline throws CommError, which ends the rank: a collective
-// that failed on one rank cannot be repaired on the others.
+// The data plane between ranks: every rank calls the same operations in the same order with counts
+// that all of them know beforehand. Stream-ordered on backend pointers; on the CPU a call returns
+// when the data is there. A failure or a passed deadline throws CommError, which ends the rank: a
+// collective that failed on one rank cannot be repaired on the others.
 #pragma once
 
 #include <chrono>
@@ -35,12 +35,14 @@ class Communicator {
   int size() const { return size_; }
 
   // recv = the ranks' blocks in ascending rank order; block r has bytes[r] bytes (may be 0, and may
-  // differ), bytes.size() == size(). send holds bytes[rank()] bytes and may alias its block in recv.
+  // differ), bytes.size() == size(). send holds bytes[rank()] bytes and may alias its block in
+  // recv.
   void AllGather(const void* send, void* recv, const std::vector<size_t>& bytes);
   // The same with equal blocks.
   void AllGather(const void* send, void* recv, size_t bytes_per_rank);
 
-  // Block r of send goes to rank r; block r of recv came from rank r. Blocks are packed in rank order.
+  // Block r of send goes to rank r; block r of recv came from rank r. Blocks are packed in rank
+  // order.
   void AllToAll(const void* send, const std::vector<size_t>& send_bytes, void* recv,
                 const std::vector<size_t>& recv_bytes);
 
@@ -50,7 +52,8 @@ class Communicator {
   // that the result is the same everywhere and in every run.
   void AllReduce(void* data, size_t count, Reduce op);
 
-  // recv (counts[rank()] elements) = this rank's block of the sum over ranks of send (sum of counts).
+  // recv (counts[rank()] elements) = this rank's block of the sum over ranks of send (sum of
+  // counts).
   void ReduceScatter(const void* send, void* recv, const std::vector<size_t>& counts, Reduce op);
 
   // Operations between Begin and End may be fused into one launch; results are there after End.
@@ -68,6 +71,8 @@ class Communicator {
 
  protected:
   Communicator(int rank, int size) : rank_(rank), size_(size) {}
+  // Implementations report what they take from other ranks.
+  void CountReceived(size_t bytes) { stats_.bytes_received += static_cast<int64_t>(bytes); }
 
   virtual void DoAllGather(const void* send, void* recv, const std::vector<size_t>& bytes) = 0;
   virtual void DoAllToAll(const void* send, const std::vector<size_t>& send_bytes, void* recv,

@@ -1,5 +1,6 @@
-// The control plane: one socket from every rank to rank 0, beside MPI. Plans travel on it, and ranks
-// block in poll() between them, so that an idle engine sleeps; a closed socket is a dead rank.
+// The control plane: one socket from every rank to rank 0, beside MPI. Plans travel on it, and
+// ranks block in poll() between them, so that an idle engine sleeps; a closed socket is a dead
+// rank.
 #pragma once
 
 #include <chrono>
@@ -50,15 +51,18 @@ class ControlServer {
   std::string Address() const;
 
   // Waits until ranks 1 .. ranks-1 said hello with settings equal to `own`, then welcomes them all.
-  // Throws ControlError when one disagrees (every rank is told), or names those missing on time-out.
+  // Throws ControlError when one disagrees (every rank is told), or names those missing on
+  // time-out.
   void Accept(int ranks, const Settings& own, std::chrono::milliseconds timeout);
 
-  // To all workers. Throws ControlError naming a rank whose socket is closed.
+  // To all workers; one thread at a time. Waits while a worker's buffer is full. Throws
+  // ControlError naming a rank whose socket is closed.
   void Send(const Frame& frame);
 
-  // Readable when a worker hung up or sent something: for the owner's poll(). -1 entries never occur.
+  // Readable when a worker hung up: for the owner's poll(). -1 entries never occur.
   std::vector<int> Descriptors() const;
-  // The rank of a worker whose socket is closed, if any. Never blocks.
+  // The rank of a worker whose socket is closed, if any. Workers send nothing after their hello, so
+  // one that does counts as broken. Never blocks.
   std::optional<int> DeadRank();
 
  private:

@@ -1,5 +1,5 @@
 // The lightning indexer over one rank's shard: scores of the visible keys, and the m best of them.
-// I(t, s) = sum_h w_h(t) relu(q_h(t) . k_s): DeepSeek-V3.2 (model-math "Lightning indexer").
+// I(t, s) = sum_h w_h(t) relu(q_h(t) . k_s): DeepSeek-V3.2's lightning indexer.
 #pragma once
 
 #include <cstdint>
@@ -10,32 +10,34 @@
 
 namespace weft {
 
+constexpr int32_t kMaxIndexDim = 512;  // di is at most this
+
 // Scores of rows that belong to one sequence. Dot products are chains over ascending dimension with
 // lanes along keys; heads are added in ascending order by fma.
 struct IndexScoresParams {
   int64_t rows = 0;
-  int32_t heads = 0;                     // Hi
-  const float* q = nullptr;              // [rows, Hi, di], rotated
-  const float* w = nullptr;              // [rows, Hi], already times Hi^-0.5 di^-0.5; may be negative
+  int32_t heads = 0;         // Hi
+  const float* q = nullptr;  // [rows, Hi, di], rotated
+  const float* w = nullptr;  // [rows, Hi], already times Hi^-0.5 di^-0.5; may be negative
   IndexCache keys;
   const int32_t* block_table = nullptr;  // pages of the sequence
   const int64_t* visible = nullptr;      // [rows], local slots 0 .. visible-1 are scored; may be 0
-  float* scores = nullptr;               // [rows, scores_stride]; entries past visible are untouched
-  int64_t scores_stride = 0;             // >= the greatest visible, rounded up to a multiple of 16
+  float* scores = nullptr;    // [rows, scores_stride]; entries past visible are untouched
+  int64_t scores_stride = 0;  // >= the greatest visible, rounded up to a multiple of 16
 };
 
 // The foremost min(m, visible) of each row in the order of select/order.h (local slots ascend with
 // global positions, so the slot serves as index), in ascending slot.
 struct SelectTopParams {
   int64_t rows = 0;
-  const float* scores = nullptr;     // [rows, scores_stride]
+  const float* scores = nullptr;  // [rows, scores_stride]
   int64_t scores_stride = 0;
   const int64_t* visible = nullptr;  // [rows]
   const int32_t* m = nullptr;        // [rows], >= 0
-  Item* items = nullptr;             // [rows, items_stride]: index is the local slot; padded with -1
-  int64_t items_stride = 0;          // >= every min(m, visible)
-  int32_t* counts = nullptr;         // [rows], min(m, visible)
-  Item* excluded = nullptr;          // [rows], the first item left out; index -1 when none was
+  Item* items = nullptr;      // [rows, items_stride]: index is the local slot; padded with -1
+  int64_t items_stride = 0;   // >= every min(m, visible)
+  int32_t* counts = nullptr;  // [rows], min(m, visible)
+  Item* excluded = nullptr;   // [rows], the first item left out; index -1 when none was
 };
 
 }  // namespace weft

@@ -10,15 +10,15 @@ namespace weft {
 
 constexpr int32_t kVocabTile = 64;  // slices start at multiples of this many ids
 
-// Per 64-id tile: the maximum and sum of exp(x - max), lanes as in the arithmetic rule, so that folding
-// tiles in ascending order gives the same log-sum-exp for every G.
+// Per 64-id tile: the maximum and sum of exp(x - max), lanes as in the arithmetic rule, so that
+// folding tiles in ascending order gives the same log-sum-exp for every G.
 struct LogitTilesParams {
   int64_t rows = 0;
   int32_t count = 0;              // ids in the slice
   const float* logits = nullptr;  // [rows, count], row stride stride
   int64_t stride = 0;
-  float* max = nullptr;           // [rows, ceil(count/64)]
-  float* sum = nullptr;           // [rows, ceil(count/64)]
+  float* max = nullptr;  // [rows, ceil(count/64)]
+  float* sum = nullptr;  // [rows, ceil(count/64)]
 };
 
 // Uniform in (0, 1) from (seed, output index, token id): the Gumbel noise of a token is

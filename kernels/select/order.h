@@ -28,7 +28,8 @@ struct Item {
 // The order as one number: a greater rank value stands earlier. No item ranks after everything.
 WEFT_HD uint64_t OrderRank(Item item) {
   if (item.index < 0) return 0;
-  return (static_cast<uint64_t>(item.key) << 32) | (0xFFFFFFFFu - static_cast<uint32_t>(item.index));
+  return (static_cast<uint64_t>(item.key) << 32) |
+         (0xFFFFFFFFu - static_cast<uint32_t>(item.index));
 }
 
 WEFT_HD bool Precedes(Item a, Item b) { return OrderRank(a) > OrderRank(b); }

@@ -1,4 +1,4 @@
-// Which rank holds a position of a sequence, and in which of its slots (spec: "Sharding").
+// Which rank holds a position of a sequence, and in which of its slots.
 // Plain C++ for host and device; every other piece of code asks here and never computes i % G.
 #pragma once
 
@@ -7,8 +7,8 @@
 #if defined(__CUDACC__)
 #define WEFT_HD __host__ __device__ inline
 #else
-// Always inlined: these are used in files compiled for several instruction sets, and no copy made for
-// a wide one may be linked in for a narrow machine.
+// Always inlined: these are used in files compiled for several instruction sets, and no copy made
+// for a wide one may be linked in for a narrow machine.
 #define WEFT_HD inline __attribute__((always_inline))
 #endif
 
@@ -27,8 +27,8 @@ WEFT_HD uint64_t SplitMix64(uint64_t x) {
 // rotated turns the order by a hash of the super-group, so that no period of the text resonates
 // with G. A block of ceil(N/G) without rotation is contiguous placement of a known N (lab only).
 struct Placement {
-  int32_t ranks = 1;     // G >= 1
-  int32_t block = 1;     // b >= 1 tokens
+  int32_t ranks = 1;  // G >= 1
+  int32_t block = 1;  // b >= 1 tokens
   bool rotated = true;
 
   // Turn of super-group s, in [0, G).

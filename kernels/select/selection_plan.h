@@ -22,7 +22,7 @@ double NormalQuantile(double p);
 // formula, a normal approximation with a union bound. G = 1 gives K. Clipped to [ceil(K/G), K].
 int64_t FormulaM(int64_t K, int64_t G, double gamma);
 
-// P(max_g L_g <= m), exact up to double rounding (Poissonised convolution).
+// P(max_g L_g <= m), exact up to rounding; load_law.h has more of that law.
 double CoverProbability(int64_t K, int64_t G, int64_t m);
 
 // The smallest m with CoverProbability(K, G, m) >= gamma; gamma = 1 gives K.

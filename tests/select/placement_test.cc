@@ -8,7 +8,8 @@ using weft::Placement;
 using weft::SplitMix64;
 
 TEST_CASE("SplitMix64 is the published generator") {
-  // The first outputs for seed 0 and seed 1234567, as in the reference implementation's test vectors.
+  // The first outputs for seed 0 and seed 1234567, as in the reference implementation's test
+  // vectors.
   CHECK(SplitMix64(0) == 16294208416658607535ull);
   CHECK(SplitMix64(1234567) == 6457827717110365317ull);
 }
@@ -82,7 +83,8 @@ TEST_CASE("a cluster of adjacent positions is spread evenly") {
       const Placement placement{G, 1, rotated};
       for (int64_t start = 0; start < 200; ++start) {
         std::vector<int> load(static_cast<size_t>(G), 0);
-        for (int64_t i = start; i < start + 256; ++i) ++load[static_cast<size_t>(placement.Rank(i))];
+        for (int64_t i = start; i < start + 256; ++i)
+          ++load[static_cast<size_t>(placement.Rank(i))];
         const auto [low, high] = std::minmax_element(load.begin(), load.end());
         REQUIRE(*high - *low <= (rotated ? 2 : 1));
       }

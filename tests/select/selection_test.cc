@@ -1,5 +1,3 @@
-#include "kernels/select/selection_plan.h"
-
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -8,6 +6,7 @@
 #include <vector>
 
 #include "kernels/select/order.h"
+#include "kernels/select/selection_plan.h"
 
 using namespace weft;
 
@@ -33,7 +32,13 @@ double BruteCover(int K, int G, int m) {
 }  // namespace
 
 TEST_CASE("m by the formula and by exact probability, published values") {
-  const struct { int64_t K, G; double gamma; int64_t formula; double cover; int64_t exact; } rows[] = {
+  const struct {
+    int64_t K, G;
+    double gamma;
+    int64_t formula;
+    double cover;
+    int64_t exact;
+  } rows[] = {
       {2048, 2, 0.99, 1083, 0.99147, 1082}, {2048, 4, 0.99, 568, 0.99136, 568},
       {2048, 8, 0.99, 302, 0.99055, 302},   {2048, 16, 0.99, 164, 0.98949, 165},
       {512, 8, 0.999, 92, 0.9988, 93},      {256, 2, 0.99, 150, -1, -1},
@@ -125,9 +130,8 @@ TEST_CASE("the certificate holds if and only if the union covers the top-K") {
     const int top = std::min(K, N);
     bool truth = true;
     for (int i = 0; i < top; ++i) {
-      truth &= std::any_of(united.begin(), united.end(), [&](Item u) {
-        return u.index == all[static_cast<size_t>(i)].index;
-      });
+      truth &= std::any_of(united.begin(), united.end(),
+                           [&](Item u) { return u.index == all[static_cast<size_t>(i)].index; });
     }
     const Item foremost = ForemostExcluded(excluded.data(), G);
     const int ahead = CountAhead(united.data(), static_cast<int32_t>(united.size()), foremost);

@@ -1,0 +1,84 @@
+#include "engine/app/check.h"
+
+#include <algorithm>
+#include <iostream>
+#include <map>
+
+#include "engine/model/checkpoint.h"
+#include "engine/model/model_error.h"
+#include "engine/model/weights.h"
+#include "engine/run/caches.h"
+
+namespace weft {
+namespace {
+
+constexpr size_t kMostProblems = 50;
+
+void DescribeConfig(const ModelConfig& c, std::ostream& out) {
+  const auto full = std::count(c.indexer_types.begin(), c.indexer_types.end(), IndexerType::kFull);
+  const auto moe = std::count(c.is_moe.begin(), c.is_moe.end(), true);
+  out << "config: " << c.model_type << ", " << c.layers << " layers (" << full
+      << " with an indexer, " << c.layers - full << " that share its selection; " << moe
+      << " with experts), hidden " << c.hidden << ", " << c.heads << " heads, "
+      << c.n_routed_experts << " experts of which " << c.experts_per_tok << " a token in "
+      << c.n_group << " groups, K " << c.index_topk << ", indexer RoPE "
+      << (c.indexer_rope_interleave ? "interleaved" : "half-split") << ", RoPE theta "
+      << c.rope_theta << (c.yarn ? " with YaRN" : "") << ", vocabulary " << c.vocab << "\n";
+}
+
+void DescribeTensors(const CheckpointFolder& folder, std::ostream& out) {
+  std::map<std::string, int64_t> count, bytes;
+  std::map<std::string, int> files;
+  for (const auto& [name, tensor] : folder.tensors()) {
+    ++count[tensor.dtype_name];
+    bytes[tensor.dtype_name] += static_cast<int64_t>(tensor.bytes);
+    ++files[tensor.file->path()];
+  }
+  out << "tensors: " << folder.tensors().size() << " in " << files.size() << " files";
+  for (const auto& [dtype, n] : count) {
+    out << ", " << n << " " << dtype << " (" << bytes[dtype] << " bytes)";
+  }
+  out << "\n";
+}
+
+bool Report(const EngineOptions& options, std::ostream& out) {
+  const ModelConfig config = LoadConfig(options.check);
+  DescribeConfig(config, out);
+  const CheckpointFolder folder(options.check);
+  DescribeTensors(folder, out);
+  const CacheOptions cache{options.kv_dtype, options.index_dtype, options.page_tokens, 1};
+  std::vector<std::string> problems;
+  for (int rank = 0; rank < options.check_ranks; ++rank) {
+    const WeightsReport report = CheckWeights(config, folder, rank, options.check_ranks);
+    out << "rank " << rank << " of " << options.check_ranks << ": " << report.bytes
+        << " bytes of packed weights\n";
+    if (rank == 0) problems = report.problems;  // every rank checks every tensor
+  }
+  CheckCacheTypes(config, options.kv_dtype, options.index_dtype);
+  out << "cache: " << Caches::BytesPerPage(config, cache) / options.page_tokens
+      << " bytes a token (" << Name(options.kv_dtype) << " latents, " << Name(options.index_dtype)
+      << " index keys), each token on one rank\n";
+  for (size_t i = 0; i < std::min(problems.size(), kMostProblems); ++i) {
+    out << "wrong: " << problems[i] << "\n";
+  }
+  if (problems.size() > kMostProblems) {
+    out << "wrong: and " << problems.size() - kMostProblems << " more\n";
+  }
+  if (problems.empty()) out << "nothing is wrong (data was not read)\n";
+  return problems.empty();
+}
+
+}  // namespace
+
+bool ReportModel(const EngineOptions& options, std::ostream& out) {
+  try {
+    return Report(options, out);
+  } catch (const std::exception& error) {
+    out << "wrong: " << error.what() << "\n";
+    return false;
+  }
+}
+
+int CheckModel(const EngineOptions& options) { return ReportModel(options, std::cout) ? 0 : 1; }
+
+}  // namespace weft

@@ -1,0 +1,240 @@
+#include "engine/app/options.h"
+
+#include <spdlog/spdlog.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <map>
+#include <stdexcept>
+
+namespace weft {
+namespace {
+
+const std::map<std::string, SelectionMode> kModes = {{"exact", SelectionMode::kExact},
+                                                     {"interleaved", SelectionMode::kInterleaved},
+                                                     {"certified", SelectionMode::kCertified},
+                                                     {"dense", SelectionMode::kDense}};
+const std::map<std::string, MRule> kRules = {{"exact", MRule::kExactProbability},
+                                             {"formula", MRule::kFormula}};
+const std::map<std::string, DType> kCacheTypes = {
+    {"bf16", DType::kBF16}, {"fp32", DType::kF32}, {"fp8", DType::kF8E4M3}};
+const std::map<std::string, Exchange> kExchanges = {{"rows", Exchange::kRows},
+                                                    {"partial", Exchange::kPartial}};
+const std::map<std::string, bool> kSwitch = {{"on", true}, {"off", false}};
+const std::map<std::string, bool> kPlacements = {{"rotated", true}, {"round-robin", false}};
+
+template <typename T>
+CLI::Option* AddChoice(CLI::App& app, const std::string& name, T* value,
+                       const std::map<std::string, T>& choices, const std::string& help) {
+  std::string names, current;
+  for (const auto& [key, choice] : choices) {
+    names += (names.empty() ? "" : "|") + key;
+    if (choice == *value) current = key;
+  }
+  const CLI::callback_t parse = [value, choices, names, name](const CLI::results_t& results) {
+    const auto found = choices.find(results.back());
+    if (found == choices.end()) {
+      throw CLI::ValidationError(name,
+                                 "must be one of " + names + ", got '" + results.back() + "'");
+    }
+    *value = found->second;
+    return true;
+  };
+  return app.add_option(name, parse, help)->type_name(names)->default_str(current);
+}
+
+void AddModelOptions(CLI::App& app, EngineOptions* o) {
+  app.add_option("--model", o->model, "Hugging Face folder of the model");
+  app.add_option(
+      "--check", o->check,
+      "tell what this folder holds, what each rank would hold and what is wrong, and end");
+  app.add_option("--check-ranks", o->check_ranks, "ranks that --check supposes")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option("--listen", o->listen, "HOST:PORT of the engine's gRPC door")
+      ->check([](const std::string& text) {
+        const size_t colon = text.rfind(':');
+        char* end = nullptr;
+        const long port = colon == std::string::npos || colon + 1 == text.size()
+                              ? -1
+                              : std::strtol(text.c_str() + colon + 1, &end, 10);
+        return colon > 0 && port >= 0 && port <= 65535 && *end == 0
+                   ? std::string()
+                   : "must be HOST:PORT with a port from 0 to 65535, got " + text;
+      })
+      ->capture_default_str();
+  app.add_option(
+      "--script", o->script,
+      "run the requests of this file (one JSON object a line, - for standard input), print "
+      "the results, and end");
+  app.add_option("--threads", o->threads,
+                 "compute threads per rank; 0: cores over ranks of the host")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app.add_option("--isa", o->isa, "CPU kernels; auto takes the best that all ranks have")
+      ->check(CLI::IsMember({"auto", "scalar", "avx2", "avx512"}))
+      ->capture_default_str();
+  app.add_option("--startup-timeout", o->startup_timeout, "seconds to wait for missing ranks")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--step-timeout", o->step_timeout,
+                 "seconds a collective may take before the engine gives up")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--log-level", o->log_level, "log level")
+      ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
+      ->capture_default_str();
+}
+
+void AddSelectionOptions(CLI::App& app, EngineOptions* o) {
+  AddChoice(app, "--selection", &o->selection, kModes, "selection of requests that ask for none");
+  app.add_option("--index-topk", o->index_topk, "K, tokens selected per query; 0: the model's")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--max-index-topk", o->max_index_topk,
+                 "greatest K a request may ask for; 0: the greater of the model's and --index-topk")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  app.add_option(
+         "--coverage", o->coverage,
+         "gamma, wanted probability per query and layer that the first union holds the exact "
+         "top-K; by default 0.99, and 0.99999 in certified mode")
+      ->check([](const std::string& text) {
+        char* end = nullptr;
+        const double value = std::strtod(text.c_str(), &end);
+        return *end == 0 && value > 0 && value <= 1 ? std::string()
+                                                    : "must be in (0, 1], got " + text;
+      });
+  AddChoice(app, "--m-rule", &o->m_rule, kRules, "how m follows from K, G and gamma");
+  app.add_option("--audit", o->audit,
+                 "share of queries that are also ranked exactly, to check certificates and recall")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  AddChoice(app, "--placement", &o->rotated, kPlacements, "how positions are spread over ranks");
+  app.add_option("--block-size", o->block_size, "b, neighbouring tokens that stay on one rank")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+}
+
+void AddMemoryOptions(CLI::App& app, EngineOptions* o) {
+  AddChoice(app, "--kv-dtype", &o->kv_dtype, kCacheTypes, "type of cached latents");
+  AddChoice(app, "--index-dtype", &o->index_dtype, kCacheTypes, "type of cached index keys");
+  app.add_option("--page-tokens", o->page_tokens, "P, tokens of a cache page on one rank")
+      ->check([](const std::string& text) {
+        const int value = std::atoi(text.c_str());
+        return value >= 16 && value <= 4096 && value % 16 == 0
+                   ? std::string()
+                   : "must be a multiple of 16 in [16, 4096], got " + text;
+      })
+      ->capture_default_str();
+  app.add_option(
+         "--kv-memory", o->kv_memory,
+         "cache memory per rank, as 512MB or 4GB; 0: room for four longest contexts within 40 % "
+         "of free memory")
+      ->transform(CLI::AsSizeValue(true))
+      ->capture_default_str();
+  AddChoice(app, "--exchange", &o->exchange, kExchanges,
+            "rows: latent rows go to the heads' owners; partial: queries go to the rows' owners");
+  app.add_option("--exchange-memory", o->exchange_memory, "workspace of the exchange per rank")
+      ->transform(CLI::AsSizeValue(true))
+      ->capture_default_str();
+}
+
+void AddSchedulingOptions(CLI::App& app, EngineOptions* o) {
+  app.add_option("--chunk", o->chunk, "most tokens of one step, prefill chunks and decode together")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  app.add_option("--max-context", o->max_context,
+                 "longest prompt and output together; 0: the model's")
+      ->check(CLI::Range(0, 1 << 24))
+      ->capture_default_str();
+  app.add_option("--max-sequences", o->max_sequences, "sequences that run at once")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  app.add_option("--max-waiting", o->max_waiting,
+                 "requests that may wait for a place; one more gets RESOURCE_EXHAUSTED")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
+  app.add_option("--max-step-ms", o->max_step_ms,
+                 "while answers stream, prompts are read in chunks that keep a step within this "
+                 "time, as predicted from measured steps, but never of less than 16 tokens; 0: "
+                 "whole chunks")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  AddChoice(app, "--prefix-cache", &o->prefix_cache, kSwitch,
+            "keep what was computed, for later prompts that begin alike");
+}
+
+}  // namespace
+
+bool ParseOptions(int argc, char** argv, EngineOptions* options, int* exit_code) {
+  CLI::App app(
+      "weft-engine: one rank of Weft's inference engine; start it with mpirun -n G.\n"
+      "weft-server does that by itself.");
+  app.set_version_flag("--version", std::string("weft-engine ") + WEFT_VERSION);
+  app.option_defaults()->always_capture_default(false);
+  AddModelOptions(app, options);
+  AddSelectionOptions(app, options);
+  AddMemoryOptions(app, options);
+  AddSchedulingOptions(app, options);
+  try {
+    app.parse(argc, argv);
+    if (options->model.empty() == options->check.empty()) {
+      throw CLI::ValidationError("--model", "is required, or --check");
+    }
+  } catch (const CLI::ParseError& error) {
+    // One voice for the job, before MPI runs.
+    const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+    const bool speaks = rank == nullptr || std::string(rank) == "0";
+    const int code = speaks ? app.exit(error) : error.get_exit_code();
+    *exit_code = code == 0 ? 0 : 2;
+    return false;
+  }
+  spdlog::set_level(spdlog::level::from_str(options->log_level));
+  return true;
+}
+
+Settings SettingsOf(const EngineOptions& o, const std::string& fingerprint) {
+  return {{"version", WEFT_VERSION},
+          {"model", fingerprint},
+          {"selection", Name(o.selection)},
+          {"index_topk", std::to_string(o.index_topk)},
+          {"max_index_topk", std::to_string(o.max_index_topk)},
+          {"coverage", std::to_string(o.coverage)},
+          {"m_rule", o.m_rule == MRule::kFormula ? "formula" : "exact"},
+          {"audit", std::to_string(o.audit)},
+          {"placement", o.rotated ? "rotated" : "round-robin"},
+          {"block_size", std::to_string(o.block_size)},
+          {"kv_dtype", Name(o.kv_dtype)},
+          {"index_dtype", Name(o.index_dtype)},
+          {"page_tokens", std::to_string(o.page_tokens)},
+          {"exchange", Name(o.exchange)},
+          {"exchange_memory", std::to_string(o.exchange_memory)},
+          {"chunk", std::to_string(o.chunk)},
+          {"max_context", std::to_string(o.max_context)},
+          {"max_sequences", std::to_string(o.max_sequences)}};
+}
+
+void ResolveForModel(const ModelConfig& config, EngineOptions* o) {
+  CheckCacheTypes(config, o->kv_dtype, o->index_dtype);
+  if (o->index_topk == 0) o->index_topk = config.index_topk;
+  if (o->max_index_topk == 0) o->max_index_topk = std::max(o->index_topk, config.index_topk);
+  if (o->index_topk > o->max_index_topk) {
+    throw std::invalid_argument("--index-topk (" + std::to_string(o->index_topk) +
+                                ") must not exceed --max-index-topk (" +
+                                std::to_string(o->max_index_topk) + ")");
+  }
+  if (o->max_context == 0) o->max_context = config.max_positions;
+  if (o->max_context > config.max_positions) {
+    throw std::invalid_argument("--max-context (" + std::to_string(o->max_context) +
+                                ") must not exceed the model's " +
+                                std::to_string(config.max_positions));
+  }
+  if (o->page_tokens % o->block_size != 0) {
+    throw std::invalid_argument("--page-tokens (" + std::to_string(o->page_tokens) +
+                                ") must be a multiple of --block-size (" +
+                                std::to_string(o->block_size) + ")");
+  }
+}
+
+}  // namespace weft

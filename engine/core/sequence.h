@@ -1,0 +1,92 @@
+// A request inside the engine, from arrival to its last event.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "engine/core/status.h"
+#include "engine/plan/step_plan.h"
+#include "engine/run/figures.h"
+
+namespace weft {
+
+using Clock = std::chrono::steady_clock;
+
+struct EngineRequest {
+  std::string request_id;
+  std::vector<int32_t> prompt;
+  std::vector<int32_t> committed;  // output sent before (replay); continues behind it
+  SamplingParams sampling;
+  int32_t max_tokens = 0;  // total output from the prompt's end, committed included
+  std::vector<int32_t> stop_ids;
+  SelectionPlan selection;     // resolved
+  int32_t logprobs_from = -1;  // score prompt[i] for i >= this; -1: no scoring
+  std::string cache_salt;      // only requests with the same one share cached prefixes
+};
+
+enum class FinishReason { kStop, kLength };
+
+struct TokenEvent {
+  int32_t output_index;
+  int32_t id;
+};
+struct ScoresEvent {
+  int32_t position;  // of the first scored prompt token
+  std::vector<float> logprobs;
+  std::vector<int32_t> argmax;
+};
+struct FinishedEvent {
+  FinishReason reason;
+  int32_t stop_id = -1;
+  int32_t prompt_tokens = 0;
+  int32_t output_tokens = 0;
+  int32_t cached_tokens = 0;  // of the prompt, found in the cache when first needed
+  double queue_seconds = 0;
+  double prefill_seconds = 0;
+  double decode_seconds = 0;
+  SelectionFigures prefill;
+  SelectionFigures decode;
+};
+struct FailedEvent {
+  Status status;
+};
+using EngineEvent = std::variant<TokenEvent, ScoresEvent, FinishedEvent, FailedEvent>;
+// Called on the engine's thread; must not block. FinishedEvent or FailedEvent is the last; a
+// cancelled sequence gets no more events.
+using EventSink = std::function<void(EngineEvent)>;
+
+struct Sequence {
+  int64_t id = 0;
+  EngineRequest request;
+  EventSink sink;
+  std::vector<int32_t> output;  // sampled so far, committed included
+  int32_t cached = 0;           // positions whose keys and latents are in the cache
+  int32_t slot = -1;            // while running
+  std::vector<int32_t> pages;
+  int64_t published = 0;    // leading pages, full, that others may read too: not written again
+  std::string prefix_root;  // what must be equal, beside the tokens, to share pages
+  int32_t reused = 0;       // positions found in the cache when first needed
+  bool leaving = false;     // done or cancelled: taken out before the next step
+  int32_t scored = -1;      // next prompt index to score; -1: none
+  int32_t counted = 0;  // positions whose selection figures are in, or were never wanted: reused
+  SelectionFigures prefill, decode;
+  Clock::time_point arrival, first_step, first_token, last_token;
+  bool started = false;
+
+  int32_t prompt_size() const { return static_cast<int32_t>(request.prompt.size()); }
+  // Prompt and output together: what must be in the cache, but for the last token, before the next
+  // one can be sampled.
+  int32_t total() const { return prompt_size() + static_cast<int32_t>(output.size()); }
+  int32_t TokenAt(int32_t position) const {
+    return position < prompt_size() ? request.prompt[static_cast<size_t>(position)]
+                                    : output[static_cast<size_t>(position - prompt_size())];
+  }
+  bool wants_tokens() const { return static_cast<int32_t>(output.size()) < request.max_tokens; }
+};
+
+}  // namespace weft

@@ -1,0 +1,89 @@
+#include "engine/model/json_keys.h"
+
+#include <cmath>
+#include <fstream>
+
+#include "engine/model/model_error.h"
+
+namespace weft {
+
+using nlohmann::json;
+
+json ReadJson(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw ModelError(path + ": cannot be opened");
+  try {
+    return json::parse(in);
+  } catch (const json::exception& e) {
+    throw ModelError(path + ": is not valid JSON: " + e.what());
+  }
+}
+
+JsonKeys::JsonKeys(const json& object, std::string where, std::string prefix)
+    : object_(object), where_(std::move(where)), prefix_(std::move(prefix)) {
+  if (object_.is_object()) return;
+  const std::string what = prefix_.empty() ? "the file" : "key '" + prefix_ + "'";
+  throw ModelError(where_ + ": " + what + " must hold a JSON object");
+}
+
+const json* JsonKeys::Find(const char* key) const {
+  const auto it = object_.find(key);
+  return it == object_.end() || it->is_null() ? nullptr : &*it;
+}
+
+void JsonKeys::Fail(const std::string& key, const std::string& rule) const {
+  const json* value = Find(key.c_str());
+  std::string got = value ? value->dump(-1, ' ', false, json::error_handler_t::replace) : "nothing";
+  if (got.size() > 80) got = got.substr(0, 80) + "...";
+  throw ModelError(where_ + ": key '" + prefix_ + key + "': " + rule + ", got " + got);
+}
+
+const json& JsonKeys::Require(const char* key) const {
+  const json* value = Find(key);
+  if (!value) Fail(key, "is required");
+  return *value;
+}
+
+int32_t JsonKeys::Int(const char* key, int64_t least, int64_t most) const {
+  const json& value = Require(key);
+  const bool fits = value.is_number_integer() &&
+                    (!value.is_number_unsigned() || value.get<uint64_t>() <= INT32_MAX);
+  if (!fits || value.get<int64_t>() < least || value.get<int64_t>() > most) {
+    Fail(key, "must be an integer from " + std::to_string(least) + " to " + std::to_string(most));
+  }
+  return static_cast<int32_t>(value.get<int64_t>());
+}
+
+int32_t JsonKeys::Int(const char* key, int64_t least, int64_t most, int32_t fallback) const {
+  return Has(key) ? Int(key, least, most) : fallback;
+}
+
+double JsonKeys::Positive(const char* key) const {
+  const json& value = Require(key);
+  const double number = value.is_number() ? value.get<double>() : -1;
+  if (!(number > 0) || !std::isfinite(number)) Fail(key, "must be a number above 0");
+  return number;
+}
+
+double JsonKeys::Positive(const char* key, double fallback) const {
+  return Has(key) ? Positive(key) : fallback;
+}
+
+bool JsonKeys::Bool(const char* key, bool fallback) const {
+  const json* value = Find(key);
+  if (!value) return fallback;
+  if (!value->is_boolean()) Fail(key, "must be true or false");
+  return value->get<bool>();
+}
+
+std::string JsonKeys::String(const char* key) const {
+  const json& value = Require(key);
+  if (!value.is_string()) Fail(key, "must be a string");
+  return value.get<std::string>();
+}
+
+std::string JsonKeys::String(const char* key, const char* fallback) const {
+  return Has(key) ? String(key) : fallback;
+}
+
+}  // namespace weft

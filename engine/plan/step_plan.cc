@@ -1,0 +1,112 @@
+#include "engine/plan/step_plan.h"
+
+#include <stdexcept>
+
+#include "engine/control/wire.h"
+
+namespace weft {
+namespace {
+
+void PutRow(WireWriter& out, const PlanRow& row) {
+  out.Put(row.sequence);
+  for (int32_t value :
+       {row.slot, row.start, row.count, row.tokens_begin, row.pages_begin, row.pages_count,
+        row.logits_begin, row.targets_begin, row.output_index, row.figures_begin}) {
+    out.Put(value);
+  }
+  for (bool flag : {row.sample, row.prefill, row.keep_hidden}) out.Put(static_cast<uint8_t>(flag));
+  out.Put(row.selection.mode);
+  out.Put(row.selection.topk);
+  out.Put(row.selection.m);
+  out.Put(row.selection.gamma);
+  out.Put(row.sampling.temperature);
+  out.Put(row.sampling.top_p);
+  out.Put(row.sampling.seed);
+}
+
+PlanRow GetRow(WireReader& in) {
+  PlanRow row;
+  in.Get(&row.sequence);
+  for (int32_t* value :
+       {&row.slot, &row.start, &row.count, &row.tokens_begin, &row.pages_begin, &row.pages_count,
+        &row.logits_begin, &row.targets_begin, &row.output_index, &row.figures_begin}) {
+    in.Get(value);
+  }
+  for (bool* flag : {&row.sample, &row.prefill, &row.keep_hidden}) {
+    uint8_t byte;
+    in.Get(&byte);
+    *flag = byte != 0;
+  }
+  in.Get(&row.selection.mode);
+  in.Get(&row.selection.topk);
+  in.Get(&row.selection.m);
+  in.Get(&row.selection.gamma);
+  in.Get(&row.sampling.temperature);
+  in.Get(&row.sampling.top_p);
+  in.Get(&row.sampling.seed);
+  return row;
+}
+
+bool Inside(int64_t begin, int64_t count, size_t size) {
+  return begin >= 0 && count >= 0 && begin + count <= static_cast<int64_t>(size);
+}
+
+void CheckRow(const StepPlan& plan, const PlanRow& row) {
+  if (!Inside(row.tokens_begin, row.count, plan.tokens.size()) ||
+      !Inside(row.pages_begin, row.pages_count, plan.pages.size()) || row.logits_begin < 0 ||
+      row.logits_begin > row.count ||
+      (row.targets_begin >= 0 &&
+       !Inside(row.targets_begin, row.count - row.logits_begin, plan.targets.size()))) {
+    throw std::runtime_error("step plan: a row points outside the plan's arrays");
+  }
+}
+
+}  // namespace
+
+int64_t StepPlan::TokenCount() const {
+  int64_t count = 0;
+  for (const PlanRow& row : rows) count += row.count;
+  return count;
+}
+
+std::string SerializePlan(const StepPlan& plan) {
+  WireWriter out;
+  out.Put(plan.epoch);
+  out.Put(plan.predecessor);
+  out.Put(static_cast<uint32_t>(plan.rows.size()));
+  for (const PlanRow& row : plan.rows) PutRow(out, row);
+  out.Put(plan.tokens);
+  out.Put(plan.targets);
+  out.Put(plan.pages);
+  out.Put(static_cast<uint32_t>(plan.copies.size()));
+  for (const PageCopy& copy : plan.copies) {
+    out.Put(copy.from);
+    out.Put(copy.to);
+  }
+  return out.Take();
+}
+
+StepPlan ParsePlan(std::string_view bytes) {
+  WireReader in(bytes);
+  StepPlan plan;
+  in.Get(&plan.epoch);
+  in.Get(&plan.predecessor);
+  uint32_t rows;
+  in.Get(&rows);
+  for (uint32_t i = 0; i < rows; ++i) plan.rows.push_back(GetRow(in));
+  in.Get(&plan.tokens);
+  in.Get(&plan.targets);
+  in.Get(&plan.pages);
+  uint32_t copies;
+  in.Get(&copies);
+  for (uint32_t i = 0; i < copies; ++i) {
+    PageCopy& copy = plan.copies.emplace_back();
+    in.Get(&copy.from);
+    in.Get(&copy.to);
+  }
+  in.Finish();
+  for (const PlanRow& row : plan.rows) CheckRow(plan, row);
+  return plan;
+}
+
+}  // namespace weft

@@ -1,0 +1,117 @@
+#include "engine/rpc/generate_stream.h"
+
+#include <utility>
+
+namespace weft {
+namespace {
+
+namespace v1 = engine::v1;
+
+void FillFigures(const SelectionFigures& figures, v1::SelectionFigures* out) {
+  const auto pairs = static_cast<double>(figures.pairs);
+  out->set_pairs(figures.pairs);
+  out->set_queries(figures.queries);
+  if (figures.has_coverage) {
+    out->set_pairs_covered(figures.pairs_covered);
+    out->set_queries_covered(figures.queries_covered);
+  }
+  out->set_mean_union(figures.union_sum / pairs);
+  out->set_mean_imbalance(figures.imbalance_sum / pairs);
+  out->set_second_rounds(figures.second_rounds);
+}
+
+void FillFinished(const FinishedEvent& event, v1::Finished* out) {
+  out->set_reason(event.reason == FinishReason::kStop ? v1::STOP : v1::LENGTH);
+  if (event.reason == FinishReason::kStop) out->set_stop_id(event.stop_id);
+  out->set_prompt_tokens(event.prompt_tokens);
+  out->set_output_tokens(event.output_tokens);
+  out->set_queue_seconds(event.queue_seconds);
+  out->set_prefill_seconds(event.prefill_seconds);
+  out->set_decode_seconds(event.decode_seconds);
+  // No pair where something was cut: the field is absent, not 100 %.
+  if (event.prefill.pairs > 0) FillFigures(event.prefill, out->mutable_prefill());
+  if (event.decode.pairs > 0) FillFigures(event.decode, out->mutable_decode());
+}
+
+}  // namespace
+
+grpc::Status ToGrpc(const Status& status) {
+  return {static_cast<grpc::StatusCode>(status.code), status.message};
+}
+
+void GenerateStream::Refuse(const Status& status) {
+  std::lock_guard lock(mutex_);
+  FinishOnce(ToGrpc(status));
+}
+
+void GenerateStream::SetSequence(int64_t id) {
+  std::lock_guard lock(mutex_);
+  sequence_ = id;
+  if (cancelled_) engine_->Cancel(id);  // the caller left while the request was being queued
+}
+
+void GenerateStream::FinishOnce(const grpc::Status& status) {
+  if (finished_) return;
+  finished_ = true;
+  Finish(status);
+}
+
+void GenerateStream::WriteNext() {
+  if (writing_ || finished_) return;
+  if (!pending_.empty()) {
+    writing_ = true;
+    StartWrite(&pending_.front());
+  } else if (end_) {
+    FinishOnce(*end_);
+  }
+}
+
+void GenerateStream::Push(v1::GenerateEvent event) {
+  std::lock_guard lock(mutex_);
+  if (finished_) return;
+  pending_.push_back(std::move(event));
+  WriteNext();
+}
+
+void GenerateStream::OnEvent(EngineEvent event) {
+  std::lock_guard lock(mutex_);
+  if (finished_) return;
+  v1::GenerateEvent out;
+  if (const auto* token = std::get_if<TokenEvent>(&event)) {
+    out.mutable_token()->set_output_index(token->output_index);
+    out.mutable_token()->set_id(token->id);
+  } else if (const auto* scores = std::get_if<ScoresEvent>(&event)) {
+    v1::Scores* to = out.mutable_scores();
+    to->set_position(scores->position);
+    to->mutable_logprobs()->Add(scores->logprobs.begin(), scores->logprobs.end());
+    to->mutable_argmax()->Add(scores->argmax.begin(), scores->argmax.end());
+  } else if (const auto* done = std::get_if<FinishedEvent>(&event)) {
+    FillFinished(*done, out.mutable_finished());
+    end_ = grpc::Status::OK;
+  } else {
+    end_ = ToGrpc(std::get<FailedEvent>(event).status);
+  }
+  if (out.event_case() != v1::GenerateEvent::EVENT_NOT_SET) pending_.push_back(std::move(out));
+  WriteNext();
+}
+
+void GenerateStream::OnWriteDone(bool ok) {
+  std::lock_guard lock(mutex_);
+  writing_ = false;
+  pending_.pop_front();
+  if (!ok) {
+    // The other end is gone; OnCancel stops the sequence.
+    FinishOnce(grpc::Status::CANCELLED);
+    return;
+  }
+  WriteNext();
+}
+
+void GenerateStream::OnCancel() {
+  std::lock_guard lock(mutex_);
+  cancelled_ = true;
+  if (sequence_ != 0) engine_->Cancel(sequence_);
+  FinishOnce(grpc::Status::CANCELLED);
+}
+
+}  // namespace weft

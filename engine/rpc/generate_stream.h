@@ -1,0 +1,54 @@
+// One Generate call at the engine's door: takes events on the engine's thread, writes them one by
+// one.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "engine/core/engine.h"
+#include "weft/engine/v1/engine.pb.h"
+
+namespace weft {
+
+// Events wait in memory while the front end does not read: a few bytes a token, at most max_context
+// of them.
+class GenerateStream : public grpc::ServerWriteReactor<engine::v1::GenerateEvent>,
+                       public std::enable_shared_from_this<GenerateStream> {
+ public:
+  explicit GenerateStream(Engine* engine) : engine_(engine) {}
+
+  // Ends the call at once with an error; nothing was submitted.
+  void Refuse(const Status& status);
+  // Keeps this alive until gRPC is done with it.
+  void Hold() { self_ = shared_from_this(); }
+  void SetSequence(int64_t id);
+
+  void Push(engine::v1::GenerateEvent event);
+  void OnEvent(EngineEvent event);  // the engine's sink
+
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override { self_.reset(); }
+
+ private:
+  void FinishOnce(const grpc::Status& status);  // mutex_ held
+  void WriteNext();                             // mutex_ held
+
+  Engine* engine_;
+  std::shared_ptr<GenerateStream> self_;
+  std::mutex mutex_;
+  std::deque<engine::v1::GenerateEvent> pending_;  // the front one is being written if writing_
+  bool writing_ = false;
+  bool finished_ = false;
+  bool cancelled_ = false;
+  std::optional<grpc::Status> end_;  // after the pending events
+  int64_t sequence_ = 0;
+};
+
+grpc::Status ToGrpc(const Status& status);
+
+}  // namespace weft

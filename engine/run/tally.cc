@@ -1,0 +1,74 @@
+#include "engine/run/tally.h"
+
+#include <algorithm>
+
+namespace weft {
+
+void Tally::Begin(const Batch& batch) {
+  batch_ = &batch;
+  layers_.clear();
+  ahead_.clear();
+  united_.clear();
+  second_.clear();
+}
+
+void Tally::AddLayer(int layer) {
+  layers_.push_back(layer);
+  at_ = ahead_.size();
+  const size_t entries = at_ + batch_->selecting.size();
+  ahead_.resize(entries, 0);
+  united_.resize(entries, 0);
+  second_.resize(entries, 0);
+}
+
+void Tally::Finish(Communicator* comm, const Hooks& hooks, bool shares,
+                   std::vector<RowResult>* results) const {
+  if (layers_.empty()) return;
+  std::vector<int32_t> own = ahead_;
+  if (shares) own.insert(own.end(), united_.begin(), united_.end());
+  std::vector<int32_t> all(own.size() * static_cast<size_t>(comm->size()));
+  comm->AllGather(own.data(), all.data(), own.size() * sizeof(int32_t));
+  if (comm->rank() != 0) return;
+  for (size_t s = 0; s < batch_->selecting.size(); ++s) {
+    const int32_t token = batch_->selecting[s];
+    const auto row = static_cast<size_t>(batch_->row_of[static_cast<size_t>(token)]);
+    if (token - batch_->row_begin[row] < batch_->plan->rows[row].figures_begin) continue;
+    (*results)[row].figures.Add(FiguresOf(s, all, comm->size(), shares, hooks));
+  }
+}
+
+SelectionFigures Tally::FiguresOf(size_t s, const std::vector<int32_t>& all, int ranks, bool shares,
+                                  const Hooks& hooks) const {
+  const size_t n = batch_->selecting.size();
+  const size_t block = all.size() / static_cast<size_t>(ranks);
+  const int32_t token = batch_->selecting[s];
+  const PlanRow& row = batch_->RowOf(token);
+  SelectionFigures figures;
+  figures.queries = 1;
+  figures.queries_covered = 1;
+  figures.has_coverage = row.selection.mode != SelectionMode::kExact;
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    int64_t sum = 0, greatest = 0, united = 0;
+    for (size_t rank = 0; rank < static_cast<size_t>(ranks); ++rank) {
+      const int32_t* of_rank = all.data() + rank * block + l * n + s;
+      sum += of_rank[0];
+      greatest = std::max<int64_t>(greatest, of_rank[0]);
+      if (shares) united += of_rank[ahead_.size()];
+    }
+    const bool covered = sum >= row.selection.topk;
+    figures.pairs += 1;
+    figures.pairs_covered += covered ? 1 : 0;
+    if (!covered) figures.queries_covered = 0;
+    figures.union_sum += static_cast<double>(shares ? united : united_[l * n + s]);
+    figures.imbalance_sum +=
+        sum > 0 ? static_cast<double>(greatest * ranks) / static_cast<double>(sum) : 1.0;
+    figures.second_rounds += second_[l * n + s];
+    if (hooks.on_certificate && figures.has_coverage) {
+      hooks.on_certificate({layers_[l], row.sequence, batch_->position[static_cast<size_t>(token)]},
+                           covered);
+    }
+  }
+  return figures;
+}
+
+}  // namespace weft

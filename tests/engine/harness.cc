@@ -1,0 +1,205 @@
+#include "tests/engine/harness.h"
+
+#include <cstring>
+#include <exception>
+#include <stdexcept>
+#include <thread>
+
+#include "engine/model/weights.h"
+
+namespace weft::test {
+
+Cluster::Cluster(const ClusterOptions& options)
+    : options_(options), config_(LoadConfig(options.model)) {
+  const CheckpointFolder folder(options.model);
+  RunnerOptions run;
+  run.placement = placement();
+  const int64_t per_page = int64_t{options.page_tokens} * options.ranks;
+  if (options_.pages == 0) options_.pages = (options.positions + per_page - 1) / per_page + 1;
+  run.cache = {options.kv, options.index, options.page_tokens, options_.pages};
+  run.max_sequences = options.max_sequences;
+  run.exchange = options.exchange;
+  run.exchange_bytes = options.exchange_bytes;
+  comms_ = MakeThreadCommunicators(options.ranks);
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    pools_.push_back(std::make_unique<ThreadPool>(options.threads));
+    hooks_.push_back(std::make_unique<Hooks>());
+    runners_.push_back(
+        std::make_unique<Runner>(config_, LoadWeights(config_, folder, rank, options.ranks), run,
+                                 comms_[static_cast<size_t>(rank)].get(), CpuOps(options.isa),
+                                 pools_.back()->exec(), *hooks_.back()));
+  }
+}
+
+StepResult Cluster::RunStep(const StepPlan& plan) {
+  StepResult result;
+  std::mutex mutex;
+  std::exception_ptr first;
+  const auto run = [&](size_t rank) {
+    try {
+      StepResult own = runners_[rank]->Run(plan);
+      if (rank == 0) result = std::move(own);
+    } catch (const std::exception& error) {
+      std::lock_guard lock(mutex);
+      if (!first) first = std::current_exception();
+      if (comms_.size() > 1) comms_[rank]->Abort(error.what());
+    }
+  };
+  std::vector<std::thread> others;
+  for (size_t rank = 1; rank < runners_.size(); ++rank) others.emplace_back(run, rank);
+  run(0);
+  for (std::thread& thread : others) thread.join();
+  if (first) std::rethrow_exception(first);
+  committed_ = plan.epoch;
+  return result;
+}
+
+EventSink Outcome::Sink() {
+  return [this](EngineEvent event) {
+    if (const auto* token = std::get_if<TokenEvent>(&event)) {
+      tokens.push_back(token->id);
+      indices.push_back(token->output_index);
+    } else if (const auto* scores = std::get_if<ScoresEvent>(&event)) {
+      for (size_t i = 0; i < scores->logprobs.size(); ++i) {
+        scored.push_back(scores->position + static_cast<int32_t>(i));
+      }
+      logprobs.insert(logprobs.end(), scores->logprobs.begin(), scores->logprobs.end());
+      argmax.insert(argmax.end(), scores->argmax.begin(), scores->argmax.end());
+    } else if (const auto* done = std::get_if<FinishedEvent>(&event)) {
+      finished = *done;
+    } else {
+      failed = std::get<FailedEvent>(event).status;
+    }
+  };
+}
+
+Driver::Driver(Cluster* cluster, const DriverOptions& options) {
+  const ClusterOptions& c = cluster->options();
+  const SchedulerOptions scheduling{
+      options.chunk,      c.max_sequences,    c.ranks, c.page_tokens, c.pages, options.prefix_cache,
+      /*prefix_root=*/{}, options.max_step_ms};
+  const EngineLimits limits{cluster->config().vocab, options.max_context, options.max_context};
+  const SelectionDefaults defaults{SelectionMode::kExact, cluster->config().index_topk, 0.99,
+                                   MRule::kExactProbability};
+  const uint64_t before = cluster->committed();
+  engine_ = std::make_unique<Engine>(scheduling, limits, defaults, [=, this](const StepPlan& plan) {
+    StepPlan moved = plan;
+    moved.epoch += before;
+    moved.predecessor += before;
+    if (options.high_pages_first) {
+      const auto move = [&c](int32_t& page) { page = static_cast<int32_t>(c.pages) - page; };
+      for (int32_t& page : moved.pages) move(page);
+      for (PageCopy& copy : moved.copies) {
+        move(copy.from);
+        move(copy.to);
+      }
+    }
+    StepResult result = cluster->RunStep(moved);
+    if (after_step) after_step(moved, result);
+    return result;
+  });
+}
+
+std::vector<Outcome> Driver::Run(const std::vector<EngineRequest>& requests) {
+  std::vector<Outcome> outcomes(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    int64_t id;
+    const Status status = engine_->Submit(requests[i], outcomes[i].Sink(), &id);
+    if (!status.ok()) throw std::runtime_error("refused: " + status.message);
+  }
+  while (engine_->Step()) {
+  }
+  for (const Outcome& outcome : outcomes) {
+    if (!outcome.ended()) throw std::runtime_error("the engine ran dry before a request ended");
+  }
+  return outcomes;
+}
+
+SelectionPlan Exact(const Cluster& cluster) {
+  return SelectionPlan::Make(SelectionMode::kExact, cluster.config().index_topk,
+                             cluster.options().ranks, 1);
+}
+
+SelectionPlan Interleaved(const Cluster& cluster, int32_t m) {
+  return {SelectionMode::kInterleaved, cluster.config().index_topk, m, 0.99};
+}
+
+SelectionPlan Certified(const Cluster& cluster, int32_t m) {
+  return {SelectionMode::kCertified, cluster.config().index_topk, m, 0.99};
+}
+
+EngineRequest Ask(const std::vector<int32_t>& prompt, int32_t max_tokens,
+                  const SelectionPlan& selection) {
+  EngineRequest request;
+  request.prompt = prompt;
+  request.max_tokens = max_tokens;
+  request.selection = selection;
+  return request;
+}
+
+StepPlan WholePrompt(const Cluster& cluster, const std::vector<int32_t>& ids,
+                     const SelectionPlan& selection) {
+  StepPlan plan;
+  plan.predecessor = cluster.committed();
+  plan.epoch = plan.predecessor + 1;
+  plan.tokens = ids;
+  PlanRow row;
+  row.slot = 0;
+  row.count = static_cast<int32_t>(ids.size());
+  const int32_t per_page = cluster.options().page_tokens * cluster.options().ranks;
+  row.pages_count = (row.count + per_page - 1) / per_page;
+  for (int32_t page = 1; page <= row.pages_count; ++page) plan.pages.push_back(page);
+  row.prefill = true;
+  row.selection = selection;
+  plan.rows.push_back(row);
+  return plan;
+}
+
+LogitsTap::LogitsTap(Cluster* cluster) : cluster_(cluster) {
+  const auto vocab = static_cast<size_t>(cluster->config().vocab);
+  for (int rank = 0; rank < cluster->options().ranks; ++rank) {
+    cluster->hooks(rank).on_logits = [this, vocab](const Where& where, const float* logits,
+                                                   int32_t begin, int32_t count) {
+      std::lock_guard lock(mutex_);
+      std::vector<float>& row = rows_[{where.sequence, where.position}];
+      row.resize(vocab);
+      std::copy(logits, logits + count, row.begin() + begin);
+    };
+  }
+}
+
+LogitsTap::~LogitsTap() {
+  for (int rank = 0; rank < cluster_->options().ranks; ++rank) {
+    cluster_->hooks(rank).on_logits = nullptr;
+  }
+}
+
+LogitsTap::Rows LogitsTap::Take() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(rows_, {});
+}
+
+std::string BitsDiffer(const LogitsTap::Rows& got, const LogitsTap::Rows& want) {
+  const auto at = [](const LogitsTap::Rows::key_type& key) {
+    return "sequence " + std::to_string(key.first) + ", position " + std::to_string(key.second);
+  };
+  for (const auto& [key, row] : want) {
+    const auto found = got.find(key);
+    if (found == got.end()) return "no logits of " + at(key);
+    if (std::memcmp(found->second.data(), row.data(), row.size() * sizeof(float)) != 0) {
+      return "logits differ at " + at(key);
+    }
+  }
+  return got.size() == want.size() ? "" : "logits of more queries than expected";
+}
+
+double Nmse(const float* got, const float* want, int64_t width) {
+  double error = 0, power = 0;
+  for (int64_t i = 0; i < width; ++i) {
+    error += (double{got[i]} - want[i]) * (double{got[i]} - want[i]);
+    power += double{want[i]} * want[i];
+  }
+  return error / power;
+}
+
+}  // namespace weft::test

@@ -1,0 +1,68 @@
+// weft-make-model: random checkpoints of any configuration, and conversions.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <nlohmann/json.hpp>
+
+#include "engine/model/json_keys.h"
+#include "tools/make_model/make_model.h"
+
+namespace {
+
+// KEY=VALUE, the value in JSON, or else a string.
+void Set(const std::string& text, nlohmann::json* config) {
+  const size_t at = text.find('=');
+  if (at == std::string::npos) throw CLI::ValidationError("--set", "must be KEY=VALUE");
+  nlohmann::json value = nlohmann::json::parse(text.substr(at + 1), nullptr, false);
+  if (value.is_discarded()) value = text.substr(at + 1);
+  (*config)[text.substr(0, at)] = value;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "weft-make-model: random checkpoints in Hugging Face layout, and conversions.\n"
+      "  weft-make-model random config.json OUT --set num_hidden_layers=4 --fp8\n"
+      "  weft-make-model to-fp8 IN OUT");
+  app.require_subcommand(1);
+  weft::MakeOptions options;
+  std::string in, out;
+  std::vector<std::string> sets;
+  const auto add = [&](const char* name, const char* help, const char* input) {
+    CLI::App* command = app.add_subcommand(name, help);
+    command->add_option("in", in, input)->required();
+    command->add_option("out", out, "folder to write")->required();
+    command->add_option("--shard-size", options.shard_bytes, "most bytes of a file, as 5GB")
+        ->transform(CLI::AsSizeValue(true))
+        ->capture_default_str();
+    return command;
+  };
+  CLI::App* random = add("random", "a random model", "config.json");
+  random->add_option("--seed", options.seed, "same seed, same bytes")->capture_default_str();
+  random->add_option("--set", sets, "KEY=VALUE to change in the config (repeatable)");
+  random->add_flag("--fp8", options.fp8, "projections in FP8 with 128 x 128 block scales");
+  CLI::App* to_fp8 = add("to-fp8", "quantise the projections of a folder", "folder to read");
+  CLI::App* to_fp32 = add("to-fp32", "dequantise the FP8 tensors of a folder", "folder to read");
+  for (CLI::App* command : {random, to_fp8}) {
+    command->add_flag("--ue8m0", options.ue8m0, "scales are powers of two");
+  }
+  try {
+    app.parse(argc, argv);
+    if (random->parsed()) {
+      nlohmann::json config = weft::ReadJson(in);
+      for (const std::string& set : sets) Set(set, &config);
+      weft::MakeModel(config, out, options);
+    } else if (to_fp8->parsed()) {
+      weft::ConvertToFp8(in, out, options);
+    } else if (to_fp32->parsed()) {
+      weft::ConvertToFp32(in, out, options);
+    }
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "weft-make-model: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}
