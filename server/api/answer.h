@@ -1,0 +1,47 @@
+// Turns an engine's events into what the client gets: tokens into whole characters, once each.
+#pragma once
+
+#include <grpcpp/support/status.h>
+
+#include <chrono>
+#include <vector>
+
+#include "server/api/request_state.h"
+#include "server/text/detokenizer.h"
+#include "weft/v1/inference.pb.h"
+
+namespace weft::server {
+
+class Answer {
+ public:
+  // Both must outlive this.
+  Answer(const text::Tokenizer& tokenizer, RequestState* state);
+
+  // Appends the replies that `event` brings. Not OK when the engine broke its protocol.
+  grpc::Status Take(const engine::v1::GenerateEvent& event,
+                    std::vector<v1::GenerateResponse>* replies);
+
+  bool complete() const { return complete_; }
+  bool stopped() const { return stopped_; }  // complete, by a stop token
+
+  // "output=7 ttft=0.120s decode=33.1tok/s": for the log.
+  std::string Figures() const;
+
+ private:
+  grpc::Status TakeToken(const engine::v1::Token& token,
+                         std::vector<v1::GenerateResponse>* replies);
+  grpc::Status TakeScores(const engine::v1::Scores& scores,
+                          std::vector<v1::GenerateResponse>* replies);
+  void TakeFinished(const engine::v1::Finished& finished,
+                    std::vector<v1::GenerateResponse>* replies);
+  bool IsStop(int32_t id) const;
+
+  RequestState* state_;
+  text::Detokenizer detokenizer_;
+  bool complete_ = false;
+  bool stopped_ = false;
+  std::chrono::steady_clock::time_point first_token_;
+  std::chrono::steady_clock::time_point last_token_;
+};
+
+}  // namespace weft::server

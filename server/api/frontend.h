@@ -1,0 +1,21 @@
+// What every request works with.
+#pragma once
+
+#include <string>
+
+#include "server/api/request_gate.h"
+#include "server/backend/engine_pool.h"
+#include "server/backend/waiting_room.h"
+#include "server/text/model_text.h"
+
+namespace weft::server {
+
+struct Frontend {
+  const text::TextModel& text;
+  EnginePool& engines;
+  WaitingRoom& room;
+  RequestGate& gate;
+  std::string model_name;  // the folder's last name
+};
+
+}  // namespace weft::server

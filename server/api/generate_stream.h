@@ -1,0 +1,26 @@
+// One request's life: from a resolved request to the last message of its stream.
+#pragma once
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <memory>
+
+#include "server/api/frontend.h"
+#include "server/api/request_state.h"
+
+namespace weft::server {
+
+using ReplyReactor = grpc::ServerWriteReactor<grpc::ByteBuffer>;
+
+// Starts the request on the engine, or, if that is not ready, on the next one. When an engine is
+// lost the request goes on with another where it was. The stream owns itself; it has entered the
+// gate, and leaves it when the client has its status.
+ReplyReactor* StartGenerateStream(Frontend* frontend, const EngineLink::State& engine,
+                                  RequestState state, grpc::CallbackServerContext* context);
+
+// A stream that ends at once with `status`.
+ReplyReactor* RefuseStream(const grpc::Status& status, const std::string& request_id);
+
+}  // namespace weft::server

@@ -1,0 +1,29 @@
+// All that is needed to go on with a request on another engine.
+#pragma once
+
+#include <chrono>
+#include <optional>
+
+#include "weft/engine/v1/engine.pb.h"
+
+namespace weft::server {
+
+struct RequestState {
+  // As resolved: prompt, seed, sampling, limits; and for a replay what PrepareReplay() made of it.
+  engine::v1::GenerateRequest request;
+  google::protobuf::RepeatedField<int32_t> committed;  // output ids so far, in order
+  std::optional<engine::v1::Admitted> admitted;        // what the engine made of the wishes
+  int scored = 0;                                      // prompt index behind the last score, or 0
+  int replays = 0;
+  int ranks = 0;  // G of the engine it runs on
+  std::chrono::steady_clock::time_point arrival = std::chrono::steady_clock::now();
+
+  // Some of the answer is with the client, or on its way there.
+  bool begun() const { return !committed.empty() || scored > 0; }
+};
+
+// Makes `request` what the next engine is to go on with: the output so far as committed_ids, what
+// the last engine resolved as honour, scores from where they ended.
+void PrepareReplay(RequestState* state);
+
+}  // namespace weft::server

@@ -1,0 +1,91 @@
+#include "server/backend/engine_call.h"
+
+#include <grpcpp/client_context.h>
+
+#include <mutex>
+
+#include "server/backend/engine_channel.h"
+
+namespace weft::server {
+namespace {
+
+using engine::v1::GenerateEvent;
+using engine::v1::GenerateRequest;
+
+class CallbackEngineCall final : public EngineCall, public grpc::ClientReadReactor<GenerateEvent> {
+ public:
+  CallbackEngineCall(std::shared_ptr<EngineChannel> channel, const GenerateRequest& request,
+                     std::shared_ptr<Reader> reader)
+      : channel_(std::move(channel)), request_(request), reader_(std::move(reader)) {}
+
+  void Begin(std::chrono::system_clock::time_point deadline,
+             std::shared_ptr<CallbackEngineCall> self) {
+    self_ = std::move(self);
+    context_.set_deadline(deadline);
+    channel_->stub->async()->Generate(&context_, &request_, this);
+    AddHold();  // for the reads started outside reactions; given back exactly once
+    StartCall();
+  }
+
+  void Next() override {
+    const std::lock_guard lock(mutex_);
+    if (!held_ || cancelled_ || reading_) return;
+    reading_ = true;
+    StartRead(&event_);
+  }
+
+  void Cancel() override {
+    const std::lock_guard lock(mutex_);
+    if (!held_) return;
+    cancelled_ = true;
+    context_.TryCancel();
+    if (!reading_) LetGo();
+  }
+
+ private:
+  void OnReadDone(bool ok) override {
+    {
+      const std::lock_guard lock(mutex_);
+      reading_ = false;
+      if (!ok || cancelled_) LetGo();  // a read may succeed after the cancel, and be the last
+    }
+    if (ok) reader_->OnEngineEvent(event_);
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    // The reader holds us and we hold it: both ends let go here.
+    const std::shared_ptr<CallbackEngineCall> self = std::move(self_);
+    const std::shared_ptr<Reader> reader = std::move(reader_);
+    reader->OnEngineDone(status);
+  }
+
+  void LetGo() {  // under the lock
+    if (!held_) return;
+    held_ = false;
+    RemoveHold();
+  }
+
+  std::shared_ptr<EngineChannel> channel_;
+  const GenerateRequest request_;
+  std::shared_ptr<Reader> reader_;
+  grpc::ClientContext context_;
+  GenerateEvent event_;
+  std::mutex mutex_;
+  bool held_ = true;
+  bool reading_ = false;
+  bool cancelled_ = false;
+  std::shared_ptr<CallbackEngineCall> self_;
+};
+
+}  // namespace
+
+std::shared_ptr<EngineCall> EngineCall::Start(std::shared_ptr<EngineChannel> channel,
+                                              const GenerateRequest& request,
+                                              std::chrono::system_clock::time_point deadline,
+                                              std::shared_ptr<Reader> reader) {
+  auto call = std::make_shared<CallbackEngineCall>(std::move(channel), request, std::move(reader));
+  call->Begin(deadline, call);
+  return call;
+}
+
+}  // namespace weft::server

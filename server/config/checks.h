@@ -1,0 +1,22 @@
+// Checks of option values. Each returns "" or a sentence with the rule and the value.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace weft::server {
+
+using Check = std::function<std::string(const std::string& value)>;
+
+Check IntegerBetween(int64_t low, int64_t high);
+Check NumberAbove(double low, double high, bool low_included);  // high is always included
+Check OneOf(std::vector<std::string> words);
+Check HostPort();    // "host:port", "[v6]:port"
+Check MemorySize();  // "512MiB", "8GiB", "1000000"
+Check ExistingFolder();
+Check ExistingFile();
+Check Word();  // not empty, letters, digits, '-', '_', '.'
+
+}  // namespace weft::server

@@ -1,0 +1,213 @@
+// Ranks are killed while streams run, and no client may notice more than a pause: every answer is
+// the one that the same request gives alone on an undisturbed engine.
+#include <signal.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "tests/e2e/load.h"
+
+using namespace weft;
+using namespace weft::e2e;
+
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+double Since(SteadyClock::time_point begin) {
+  return std::chrono::duration<double>(SteadyClock::now() - begin).count();
+}
+
+struct Plan {
+  int requests = 0;
+  int at_once = 0;
+  int kills = 0;
+  bool whole_engine = false;                  // every third kill takes all ranks
+  int64_t document_tokens = 0;                // of the longest; one is in prefill at each kill
+  size_t document_bytes = std::string::npos;  // to which the others are cut
+  unsigned seed = 1;
+};
+
+class Chaos {
+ public:
+  Chaos(const Plan& plan, ServerProcess* server)
+      : plan_(plan),
+        server_(server),
+        random_(plan.seed),
+        prompts_(Prompts(plan.document_tokens, plan.document_bytes)) {
+    const std::vector<std::string> whole = Prompts(plan.document_tokens);
+    longest_ = *std::max_element(
+        whole.begin(), whole.end(),
+        [](const std::string& a, const std::string& b) { return a.size() < b.size(); });
+  }
+
+  // Starts the load and kills into it, until all is answered.
+  void Run() {
+    const SteadyClock::time_point begin = SteadyClock::now();
+    int kills = 0;
+    while (Running() > 0 || started_ < plan_.requests) {
+      REQUIRE(Since(begin) < 900);
+      while (started_ < plan_.requests && Running() < plan_.at_once) {
+        Start(MakeWish(started_, prompts_, true, &random_));
+      }
+      // Spread over the load.
+      const bool due = kills < plan_.kills && started_ * plan_.kills > kills * plan_.requests;
+      if (due && HalfAreUnderWay()) Kill(kills++);
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    CHECK(kills == plan_.kills);
+    WARN(streams_.size() << " requests with " << kills << " kills took " << Since(begin) << " s");
+  }
+
+  void CheckAnswers() {
+    const SteadyClock::time_point begin = SteadyClock::now();
+    int checked = 0;
+    int replayed = 0;
+    for (const auto& stream : streams_) {
+      stream->Join();
+      if (stream->left()) continue;
+      ++checked;
+      replayed += stream->reply().complete.replays() > 0 ? 1 : 0;
+      CheckAgainst(*stream, Generate(server_->stub(), stream->wish().request));
+    }
+    WARN(checked << " of " << streams_.size() << " answers compared, " << replayed
+                 << " of them replayed; the answers alone took " << Since(begin) << " s");
+    CHECK(checked * 2 > plan_.requests);
+    CHECK(replayed * 4 > plan_.at_once);
+  }
+
+ private:
+  void Start(Wish wish) {
+    streams_.push_back(std::make_unique<Stream>(&server_->stub(), std::move(wish)));
+    ++started_;
+  }
+
+  int Running() const {
+    return static_cast<int>(std::count_if(streams_.begin(), streams_.end(),
+                                          [](const auto& stream) { return !stream->ended(); }));
+  }
+
+  // At least half of what runs has 20 tokens out, and something new since the last kill.
+  bool HalfAreUnderWay() const {
+    int ready = 0;
+    for (size_t i = 0; i < streams_.size(); ++i) {
+      const int before = i < at_kill_.size() ? at_kill_[i] : 0;
+      const int now = streams_[i]->tokens();
+      ready += !streams_[i]->ended() && now >= 20 && now > before ? 1 : 0;
+    }
+    return ready > 0 && 2 * ready >= Running();
+  }
+
+  // With one request in the middle of its prefill.
+  void Kill(int kill_number) {
+    Wish wish = MakeWish(kill_number, prompts_, false, &random_);
+    wish.request.set_request_id("prefill-" + std::to_string(kill_number));
+    wish.request.set_text(longest_);
+    streams_.push_back(std::make_unique<Stream>(&server_->stub(), std::move(wish)));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    at_kill_.clear();
+    for (const auto& stream : streams_) at_kill_.push_back(stream->tokens());
+    std::vector<pid_t> ranks = server_->Ranks();
+    REQUIRE_FALSE(ranks.empty());
+    std::shuffle(ranks.begin(), ranks.end(), random_);
+    if (!plan_.whole_engine || kill_number % 3 != 2) ranks.resize(1);
+    for (const pid_t rank : ranks) kill(rank, SIGKILL);
+  }
+
+  static void CheckAgainst(const Stream& stream, const Reply& alone) {
+    const Reply& reply = stream.reply();
+    INFO(Describe(stream.wish().request) << ", " << reply.complete.replays() << " replays");
+    INFO(reply.status.error_message());
+    CHECK(reply.status.ok());
+    REQUIRE(alone.status.ok());
+    CHECK(reply.text == alone.text);
+    CHECK(reply.tokens == alone.tokens);
+    CHECK(reply.logprobs == alone.logprobs);
+    CHECK(reply.argmax == alone.argmax);
+    CHECK(reply.complete.finish_reason() == alone.complete.finish_reason());
+    CHECK(reply.complete.usage().output_tokens() == alone.complete.usage().output_tokens());
+  }
+
+  const Plan plan_;
+  ServerProcess* const server_;
+  std::mt19937 random_;
+  const std::vector<std::string> prompts_;
+  std::string longest_;
+  std::vector<std::unique_ptr<Stream>> streams_;
+  std::vector<int> at_kill_;  // tokens by stream
+  int started_ = 0;
+};
+
+void CheckNothingIsLeft(ServerProcess* server) {
+  v1::ServerInfo info;
+  grpc::ClientContext context;
+  REQUIRE(server->stub().GetServerInfo(&context, {}, &info).ok());
+  CHECK(info.running() == 0);
+  CHECK(info.waiting() == 0);
+  CHECK(info.pages_free() == info.pages_total());
+  CHECK(info.replays_total() > 0);
+  CHECK(info.engine_restarts_total() > 0);
+  const std::vector<pid_t> family = server->Children();
+  CHECK(family.size() >= 3);
+  kill(server->pid(), SIGTERM);
+  CHECK(server->Wait(15) == 0);
+  for (const pid_t pid : family) CHECK(kill(pid, 0) != 0);
+}
+
+}  // namespace
+
+TEST_CASE("chaos: a rank's death is a short pause") {
+  ServerProcess server({"--ranks", "3"});
+  Wish wish = MakeWish(1, Prompts(450), false, std::make_unique<std::mt19937>(1).get());
+  wish.request.mutable_sampling()->set_max_tokens(60);
+  wish.request.mutable_sampling()->set_ignore_eos(true);
+  Stream stream(&server.stub(), wish);
+  while (stream.tokens() < 20 && !stream.ended()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const SteadyClock::time_point death = SteadyClock::now();
+  kill(server.Ranks().at(1), SIGKILL);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // what was on the way
+  const int before = stream.tokens();
+  while (stream.tokens() == before && !stream.ended()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const double pause = Since(death);
+  WARN(pause << " s from a rank's death to the next token, at a context of about 450");
+  CHECK(pause < 5);
+  stream.Join();
+  CHECK(stream.reply().status.ok());
+  CHECK(stream.reply().complete.replays() == 1);
+  CHECK(stream.reply().text == Generate(server.stub(), wish.request).text);
+  CheckNothingIsLeft(&server);
+}
+
+TEST_CASE("chaos: two ranks are killed under twenty streams") {
+  ServerProcess server({"--ranks", "3", "--chunk", "64"});
+  Plan plan;
+  plan.requests = 20;
+  plan.at_once = 20;
+  plan.kills = 2;
+  plan.document_tokens = 450;
+  plan.document_bytes = 500;
+  Chaos chaos(plan, &server);
+  chaos.Run();
+  chaos.CheckAnswers();
+  CheckNothingIsLeft(&server);
+}
+
+TEST_CASE("chaos: ranks and whole engines are killed under 240 requests", "[slow]") {
+  ServerProcess server({"--ranks", "3", "--chunk", "128"});
+  Plan plan;
+  plan.requests = 240;
+  plan.at_once = 24;
+  plan.kills = 12;
+  plan.whole_engine = true;
+  plan.document_tokens = 1100;
+  plan.document_bytes = 800;
+  plan.seed = 2;
+  Chaos chaos(plan, &server);
+  chaos.Run();
+  chaos.CheckAnswers();
+  CheckNothingIsLeft(&server);
+}

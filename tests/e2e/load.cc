@@ -1,0 +1,96 @@
+#include "tests/e2e/load.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace weft::e2e {
+
+std::vector<std::string> Prompts(int64_t max_tokens, size_t max_bytes) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(WEFT_SOURCE_DIR "/deploy/examples")) {
+    if (entry.path().extension() == ".jsonl") files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  std::vector<std::string> prompts;
+  for (const auto& file : files) {
+    std::ifstream in(file);
+    const nlohmann::json json = nlohmann::json::parse(in);
+    if (json.at("document_tokens").get<int64_t>() > max_tokens) continue;
+    for (const auto& turn : json.at("turns")) {
+      const std::string document = json.at("document").get<std::string>().substr(0, max_bytes);
+      prompts.push_back("<｜begin▁of▁sentence｜><｜User｜>" + document + "\n\n" +
+                        turn.at("question").get<std::string>() + "<｜Assistant｜></think>");
+    }
+  }
+  return prompts;
+}
+
+Wish MakeWish(int i, const std::vector<std::string>& prompts, bool leavers, std::mt19937* random) {
+  const auto draw = [&](int n) { return static_cast<int>((*random)() % static_cast<unsigned>(n)); };
+  Wish wish;
+  v1::GenerateRequest& request = wish.request;
+  request.set_request_id("load-" + std::to_string(i));
+  request.set_text(prompts[static_cast<size_t>(draw(static_cast<int>(prompts.size())))]);
+  v1::Sampling* sampling = request.mutable_sampling();
+  sampling->set_temperature(0);
+  if (i % 2 == 1) {
+    sampling->set_temperature(i % 4 == 1 ? 0.8f : 1.3f);
+    sampling->set_top_p(i % 8 < 4 ? 0.9f : 1.0f);
+    sampling->set_seed((*random)());
+  }
+  sampling->set_max_tokens(120);
+  sampling->set_ignore_eos(i % 5 != 0);
+  static constexpr const char* kModes[] = {"exact", "interleaved", "dense"};
+  request.mutable_selection()->set_mode(kModes[i % 3]);
+  if (i % 4 < 2) request.mutable_selection()->set_index_topk(64);
+  if (i % 7 == 3) request.set_logprobs_from(1 + draw(100));
+  if (!leavers) return wish;
+  if (i % 6 == 4) wish.cancel_at = draw(100);
+  if (i % 16 == 7) wish.time = std::chrono::milliseconds(200 + draw(4000));
+  if (i % 16 == 9) wish.pause = std::chrono::milliseconds(30);
+  return wish;
+}
+
+std::string Describe(const v1::GenerateRequest& request) {
+  const v1::Sampling& sampling = request.sampling();
+  return request.request_id() + ": " + request.selection().mode() +
+         " K=" + std::to_string(request.selection().index_topk()) +
+         " T=" + std::to_string(sampling.temperature()) +
+         " seed=" + std::to_string(sampling.seed()) + (sampling.ignore_eos() ? " ignore_eos" : "") +
+         (request.has_logprobs_from() ? " scored" : "") + ", prompt of " +
+         std::to_string(request.text().size()) + " bytes";
+}
+
+Stream::Stream(v1::Inference::Stub* stub, Wish wish)
+    : wish_(std::move(wish)), thread_([this, stub] { Run(stub); }) {}
+
+Stream::~Stream() { Join(); }
+
+void Stream::Join() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void Stream::Run(v1::Inference::Stub* stub) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + wish_.time);
+  const auto reader = stub->Generate(&context, wish_.request);
+  for (v1::GenerateResponse event; !left_ && reader->Read(&event);) {
+    reply_.Take(event);
+    tokens_ = static_cast<int>(reply_.tokens.size());
+    if (wish_.cancel_at >= 0 && tokens_ >= wish_.cancel_at) {
+      left_ = true;
+      context.TryCancel();
+    }
+    std::this_thread::sleep_for(wish_.pause);
+  }
+  reply_.status = reader->Finish();
+  if (reply_.status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) left_ = true;
+  ended_ = true;
+}
+
+}  // namespace weft::e2e

@@ -1,0 +1,106 @@
+#include "server/config/options.h"
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "tests/server/test_model.h"
+
+namespace weft::server {
+namespace {
+
+using Catch::Matchers::Contains;
+
+ParseResult Parse(std::vector<std::string> args) {
+  std::vector<const char*> argv = {"weft-server"};
+  for (const std::string& arg : args) argv.push_back(arg.c_str());
+  return ParseOptions(static_cast<int>(argv.size()), argv.data());
+}
+
+TEST_CASE("options: defaults, flags and what goes to the engine") {
+  const ParseResult plain = Parse({"--model", "/tmp"});
+  REQUIRE(plain.run);
+  CHECK(plain.options.listen == "127.0.0.1:8730");
+  CHECK(plain.options.ranks == 1);
+  CHECK(plain.options.engine_flags.empty());
+
+  const ParseResult full =
+      Parse({"--model", "/tmp", "--ranks", "4", "--selection", "interleaved", "--coverage", "0.99",
+             "--index-topk", "256", "--kv-memory", "8GiB", "--mpirun-arg", "--bind-to",
+             "--mpirun-arg", "none", "--block-size=2"});
+  REQUIRE(full.run);
+  CHECK(full.options.ranks == 4);
+  CHECK(full.options.mpirun_args == std::vector<std::string>{"--bind-to", "none"});
+  REQUIRE(full.options.engine_flags.size() == 5);
+  CHECK(full.options.engine_flags[0].name == "--selection");
+  CHECK(full.options.engine_flags[0].value == "interleaved");
+  const auto json = nlohmann::json::parse(full.options.effective);
+  CHECK(json["ranks"] == "4");
+  CHECK(json["listen"] == "127.0.0.1:8730");
+}
+
+TEST_CASE("options: several engines, by flag or comma") {
+  const ParseResult flags = Parse({"--model", "/tmp", "--engine", "a:1", "--engine", "b:2,c:3"});
+  REQUIRE(flags.run);
+  CHECK(flags.options.engines == std::vector<std::string>{"a:1", "b:2", "c:3"});
+  CHECK(flags.options.replay_timeout_seconds == 300);
+  CHECK(Parse({"--model", "/tmp", "--engine", "a:1,b"}).exit_code == 2);
+}
+
+TEST_CASE("options: mistakes exit with 2 and a sentence with rule and value") {
+  const std::vector<std::tuple<std::vector<std::string>, std::string, std::string>> cases = {
+      {{"--ranks", "0"}, "--ranks", "whole number from 1 to 65536; got '0'"},
+      {{"--ranks", "four"}, "--ranks", "got 'four'"},
+      {{"--listen", "8730"}, "--listen", "HOST:PORT"},
+      {{"--listen", "localhost:99999"}, "--listen", "got 'localhost:99999'"},
+      {{"--selection", "fast"},
+       "--selection",
+       "one of exact, interleaved, certified, dense; got 'fast'"},
+      {{"--coverage", "1.5"}, "--coverage", "in (0, 1]; got '1.5'"},
+      {{"--coverage", "0"}, "--coverage", "in (0, 1]; got '0'"},
+      {{"--coverage", "nan"}, "--coverage", "got 'nan'"},
+      {{"--index-topk", "-3"}, "--index-topk", "got '-3'"},
+      {{"--kv-memory", "lots"}, "--kv-memory", "got 'lots'"},
+      {{"--kv-dtype", "int4"}, "--kv-dtype", "bf16, fp32"},
+      {{"--placement", "contiguous"}, "--placement", "rotated, round-robin"},
+      {{"--prefix-cache", "yes"}, "--prefix-cache", "one of on, off; got 'yes'"},
+      {{"--max-step-ms", "-1"}, "--max-step-ms", "got '-1'"},
+      {{"--max-waiting", "-1"}, "--max-waiting", "got '-1'"},
+      {{"--m-rule", "x"}, "--m-rule", "exact, formula"},
+      {{"--replay-timeout", "-1"}, "--replay-timeout", "got '-1'"},
+      {{"--drain-timeout", "-1"}, "--drain-timeout", "got '-1'"},
+      {{"--hostfile", "/no/such"}, "--hostfile", "a file that exists"},
+      {{"--log-level", "loud"}, "--log-level", "got 'loud'"},
+      {{"--nonsense", "1"}, "nonsense", "not expected"},
+      {{"--engine", "127.0.0.1:1", "--chunk", "64"}, "--chunk", "--engine"},
+  };
+  for (const auto& [args, name, rule] : cases) {
+    std::vector<std::string> all = {"--model", "/tmp"};
+    all.insert(all.end(), args.begin(), args.end());
+    const ParseResult result = Parse(all);
+    INFO(result.message);
+    CHECK_FALSE(result.run);
+    CHECK(result.exit_code == 2);
+    CHECK_THAT(result.message, Contains(name) && Contains(rule));
+  }
+  CHECK(Parse({}).exit_code == 2);
+  CHECK_THAT(Parse({"--model", "/no/such"}).message, Contains("a folder that exists"));
+}
+
+TEST_CASE("options: help and version exit with 0") {
+  CHECK(Parse({"--help"}).exit_code == 0);
+  CHECK_THAT(Parse({"--help"}).message, Contains("--drain-timeout") && Contains("WEFT_RANKS"));
+  CHECK_THAT(Parse({"--version"}).message, Contains("weft-server 0."));
+}
+
+TEST_CASE("options: a flag goes before its variable, and that before the default") {
+  setenv("WEFT_RANKS", "3", 1);
+  CHECK(Parse({"--model", "/tmp"}).options.ranks == 3);
+  CHECK(Parse({"--model", "/tmp", "--ranks", "5"}).options.ranks == 5);
+  setenv("WEFT_RANKS", "zero", 1);
+  CHECK(Parse({"--model", "/tmp"}).exit_code == 2);
+  unsetenv("WEFT_RANKS");
+}
+
+}  // namespace
+}  // namespace weft::server

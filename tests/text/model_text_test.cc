@@ -1,0 +1,152 @@
+// Loading a model folder's text side, whole and broken.
+#include "server/text/model_text.h"
+
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+
+#include "tests/text/test_tokenizers.h"
+
+namespace weft::text {
+namespace {
+
+using Catch::Matchers::Contains;
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+// A copy of the demo model's text files, removed at the end.
+class Folder {
+ public:
+  Folder() : path_(fs::temp_directory_path() / ("weft-text-" + std::to_string(getpid()))) {
+    fs::remove_all(path_);
+    fs::create_directory(path_);
+    for (const char* name :
+         {"config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"}) {
+      std::ofstream(path_ / name) << std::ifstream(kDemoModel / name).rdbuf();
+    }
+  }
+  ~Folder() { fs::remove_all(path_); }
+
+  const fs::path& path() const { return path_; }
+
+  void Write(const char* name, const std::string& text) { std::ofstream(path_ / name) << text; }
+
+  // Sets one key of a file; null removes it.
+  void Set(const char* name, const char* key, const Json& value) {
+    Json json = ReadJson(path_ / name);
+    json[key] = value;
+    Write(name, json.dump());
+  }
+
+  TextModel Load() const { return TextModel::FromFolder(path_); }
+  std::string Error() const {
+    return MessageOf([this] { Load(); });
+  }
+
+ private:
+  fs::path path_;
+};
+
+TEST_CASE("model_text: the demo model", "[text]") {
+  const TextModel model = TextModel::FromFolder(kDemoModel);
+  CHECK(model.model_type == "deepseek_v32");
+  CHECK(model.bos_id == 0);
+  CHECK(model.eos_ids == std::vector<int32_t>{1});
+  CHECK(model.IsEos(1));
+  CHECK_FALSE(model.IsEos(0));
+  CHECK(model.add_bos);
+  CHECK(model.sampling.temperature == 0.0);
+  CHECK(model.max_positions == 131072);
+  CHECK(model.vocab_size == 4096);
+  REQUIRE(model.chat.has_value());
+  CHECK(model.EncodePrompt("</think>") == std::vector<int32_t>{0, 3967});
+  CHECK(model.EncodePrompt("") == std::vector<int32_t>{0});
+}
+
+TEST_CASE("model_text: a moved model keeps its chat encoder's tokenizer", "[text]") {
+  TextModel first = TextModel::FromFolder(kDemoModel);
+  const TextModel second = std::move(first);
+  const std::vector<Message> messages = {{"user", "Hi"}};
+  CHECK(second.chat->Encode(messages, {}).value().front() == 0);
+}
+
+TEST_CASE("model_text: stop tokens and sampling", "[text]") {
+  Folder folder;
+  folder.Set("generation_config.json", "eos_token_id", {5, 3, 5});
+  folder.Set("generation_config.json", "temperature", 0.6);
+  CHECK(folder.Load().eos_ids == std::vector<int32_t>{1, 3, 5});
+  CHECK(folder.Load().sampling.temperature == 0.0);  // do_sample is false
+  folder.Set("generation_config.json", "do_sample", true);
+  folder.Set("generation_config.json", "top_p", 0.95);
+  CHECK(folder.Load().sampling.temperature == 0.6);
+  CHECK(folder.Load().sampling.top_p == 0.95);
+
+  fs::remove(folder.path() / "generation_config.json");
+  folder.Set("config.json", "eos_token_id", 7);
+  CHECK(folder.Load().eos_ids == std::vector<int32_t>{1, 7});
+  CHECK(folder.Load().sampling.temperature == 0.0);
+}
+
+TEST_CASE("model_text: an unknown model type has no chat encoding, unless one is named", "[text]") {
+  Folder folder;
+  folder.Set("config.json", "model_type", "glm_moe_dsa");
+  CHECK_FALSE(folder.Load().chat.has_value());
+  CHECK(TextModel::FromFolder(folder.path(), "deepseek_v32").chat.has_value());
+  CHECK_THAT(MessageOf([&] { TextModel::FromFolder(folder.path(), "chatml"); }),
+             Contains("got \"chatml\""));
+}
+
+TEST_CASE("model_text: missing, empty and truncated files", "[text]") {
+  CHECK_THAT(MessageOf([] { TextModel::FromFolder("/no/such/folder"); }),
+             Contains("/no/such/folder"));
+  for (const char* name : {"config.json", "tokenizer.json", "tokenizer_config.json"}) {
+    Folder folder;
+    const std::string whole = ReadJson(folder.path() / name).dump();
+    folder.Write(name, whole.substr(0, whole.size() / 2));
+    CHECK_THAT(folder.Error(), Contains(name) && Contains("valid JSON"));
+    folder.Write(name, "");
+    CHECK_THAT(folder.Error(), Contains(name) && Contains("not empty"));
+    folder.Write(name, "[1]");
+    CHECK_THAT(folder.Error(), Contains(name) && Contains("must be a JSON object; got array"));
+    fs::remove(folder.path() / name);
+    CHECK_THAT(folder.Error(), Contains(name) && Contains("No such file"));
+  }
+}
+
+TEST_CASE("model_text: wrong values name file, key, rule and value", "[text]") {
+  struct Case {
+    const char* file;
+    const char* key;
+    Json value;
+    const char* message;
+  };
+  const Case cases[] = {
+      {"config.json", "max_position_embeddings", 0, "must be a positive integer; got 0"},
+      {"config.json", "max_position_embeddings", nullptr, "must be a positive integer; got none"},
+      {"config.json", "vocab_size", "x", "must be an integer; got \"x\""},
+      {"config.json", "vocab_size", 100, "must be at least 3970"},
+      {"config.json", "model_type", 3, "must be a string; got 3"},
+      {"generation_config.json", "eos_token_id", 4096, "in [0, 4096); got 4096"},
+      {"generation_config.json", "eos_token_id", Json::array({1, "x"}), "got [1,\"x\"]"},
+      {"generation_config.json", "do_sample", 1, "must be true or false; got 1"},
+      {"tokenizer_config.json", "add_bos_token", "yes", "must be true or false; got \"yes\""},
+      {"tokenizer_config.json", "bos_token", "<nope>", "must be a token of tokenizer.json"},
+      {"tokenizer_config.json", "bos_token", nullptr, "must be set, since add_bos_token is true"},
+      {"tokenizer.json", "pre_tokenizer", nullptr, "pre_tokenizer: must be an object"},
+      {"tokenizer.json", "model", Json::object(), "type must be \"BPE\"; got null"},
+      {"tokenizer.json", "added_tokens", Json::array({Json::object()}), "'id' not found"},
+  };
+  for (const Case& c : cases) {
+    Folder folder;
+    folder.Set(c.file, c.key, c.value);
+    INFO(c.file << " " << c.key << " " << c.value);
+    CHECK_THAT(folder.Error(), Contains(c.file) && Contains(c.message));
+  }
+  Folder folder;
+  folder.Set("generation_config.json", "do_sample", true);
+  folder.Set("generation_config.json", "top_p", 1.5);
+  CHECK_THAT(folder.Error(), Contains("top_p must be in (0, 1]; got 1.5"));
+}
+
+}  // namespace
+}  // namespace weft::text

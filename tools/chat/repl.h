@@ -1,0 +1,16 @@
+// The interactive session.
+#pragma once
+
+#include "tools/chat/client.h"
+#include "tools/chat/options.h"
+#include "tools/chat/session.h"
+
+namespace weft::chat {
+
+// Until /bye or the end of input. Returns the exit code.
+int RunRepl(const Options& options, Client* client, Session* session);
+
+// False, with *error set, when it cannot be read.
+bool ReadWhole(const std::string& path, std::string* text, std::string* error);
+
+}  // namespace weft::chat

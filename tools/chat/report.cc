@@ -1,0 +1,106 @@
+#include "tools/chat/report.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <nlohmann/json.hpp>
+
+namespace weft::chat {
+namespace {
+
+using nlohmann::ordered_json;
+
+// The first token is prefill's work; 0 when no second one tells a rate.
+double DecodeRate(const v1::Complete& complete) {
+  const int more = complete.usage().output_tokens() - 1;
+  const double seconds = complete.timings().decode_seconds();
+  return more > 0 && seconds > 0 ? more / seconds : 0;
+}
+
+double PrefillRate(const v1::Complete& complete) {
+  const int tokens = complete.usage().prompt_tokens() - complete.usage().cached_tokens();
+  const double seconds = complete.timings().prefill_seconds();
+  return seconds > 0 ? tokens / seconds : 0;
+}
+
+std::string FiguresText(const char* part, const v1::SelectionFigures& f) {
+  std::string text =
+      fmt::format("{}: attention read {:.1f} tokens per query and layer", part, f.mean_union());
+  const char* when = f.second_rounds() > 0 ? " at first" : "";
+  if (f.has_pairs_covered() && f.pairs() > 0) {
+    text += fmt::format(
+        "; all of the exact top-K was among them{} in {} of {} query-layer pairs "
+        "({:.2f} %)",
+        when, f.pairs_covered(), f.pairs(),
+        100.0 * static_cast<double>(f.pairs_covered()) / static_cast<double>(f.pairs()));
+  }
+  if (f.has_queries_covered() && f.queries() > 0) {
+    text +=
+        fmt::format(", and in every layer for {} of {} tokens", f.queries_covered(), f.queries());
+  }
+  if (f.second_rounds() > 0) {
+    text += fmt::format("; {} second rounds brought in the rest", f.second_rounds());
+  }
+  return text + fmt::format("; rank imbalance {:.2f}\n", f.mean_imbalance());
+}
+
+ordered_json FiguresJson(const v1::SelectionFigures& f) {
+  ordered_json json = {{"pairs", f.pairs()}, {"queries", f.queries()}};
+  if (f.has_pairs_covered()) json["pairs_covered"] = f.pairs_covered();
+  if (f.has_queries_covered()) json["queries_covered"] = f.queries_covered();
+  json["mean_union"] = f.mean_union();
+  json["mean_imbalance"] = f.mean_imbalance();
+  json["second_rounds"] = f.second_rounds();
+  return json;
+}
+
+}  // namespace
+
+std::string StatsText(const Outcome& outcome) {
+  const v1::Complete& c = outcome.complete;
+  const v1::SelectionReport& s = c.selection();
+  std::string text = fmt::format(
+      "prompt: {} tokens ({} cached), {:.1f} tokens/s; first token after {:.3f} s\n"
+      "answer: {} tokens, {:.1f} tokens/s, {:.3f} s in all; ended by {}; seed {}\n",
+      c.usage().prompt_tokens(), c.usage().cached_tokens(), PrefillRate(c),
+      c.timings().first_token_seconds(), c.usage().output_tokens(), DecodeRate(c), outcome.seconds,
+      c.finish_reason(), c.seed());
+  text += fmt::format("selection: {}, K={}, m={} on each of G={} ranks\n", s.mode(), s.index_topk(),
+                      s.m(), s.ranks());
+  if (s.has_prefill()) text += FiguresText("prefill", s.prefill());
+  if (s.has_decode()) text += FiguresText("decode", s.decode());
+  if (!s.has_prefill() && !s.has_decode()) {
+    text += s.mode() == "dense" ? "every token was read\n"
+                                : "nothing was cut: every query saw at most K tokens\n";
+  }
+  return text;
+}
+
+std::string StatsJson(const Outcome& outcome) {
+  const v1::Complete& c = outcome.complete;
+  const v1::SelectionReport& s = c.selection();
+  ordered_json json = {{"answer", outcome.answer}};
+  if (!outcome.ok) {
+    json["error"] = outcome.interrupted ? "interrupted" : outcome.error;
+  } else {
+    json["request_id"] = c.request_id();
+    json["finish_reason"] = c.finish_reason();
+    json["seed"] = c.seed();
+    json["prompt_tokens"] = c.usage().prompt_tokens();
+    json["cached_tokens"] = c.usage().cached_tokens();
+    json["output_tokens"] = c.usage().output_tokens();
+    json["first_token_seconds"] = c.timings().first_token_seconds();
+    json["queue_seconds"] = c.timings().queue_seconds();
+    json["prefill_seconds"] = c.timings().prefill_seconds();
+    json["decode_seconds"] = c.timings().decode_seconds();
+    json["total_seconds"] = outcome.seconds;
+    json["prefill_tokens_per_second"] = PrefillRate(c);
+    json["decode_tokens_per_second"] = DecodeRate(c);
+    json["selection"] = {
+        {"mode", s.mode()}, {"index_topk", s.index_topk()}, {"m", s.m()}, {"ranks", s.ranks()}};
+    if (s.has_prefill()) json["selection"]["prefill"] = FiguresJson(s.prefill());
+    if (s.has_decode()) json["selection"]["decode"] = FiguresJson(s.decode());
+  }
+  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace weft::chat
