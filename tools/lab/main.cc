@@ -1,0 +1,65 @@
+// weft-lab: the selection study. Exit codes: 0; 1 when a file cannot be written; 2 for a bad
+// command line.
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+
+#include "kernels/select/load_law.h"
+#include "tools/lab/options.h"
+#include "tools/lab/plot/figures.h"
+#include "tools/lab/plot/tables.h"
+
+namespace {
+
+using namespace weft::lab;
+
+void Write(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text << std::flush;
+  if (!file) throw std::runtime_error("cannot write " + path.string());
+}
+
+void ShowProgress(const char* what, int64_t done, int64_t all) {
+  if (!isatty(STDERR_FILENO)) return;
+  std::fprintf(stderr, "\r%s: %lld of %lld fields%s", what, static_cast<long long>(done),
+               static_cast<long long>(all), done == all ? "\r\033[K" : "");
+}
+
+// Sweeps m in interleaved mode, for the figures of each G.
+void Draw(const Spec& asked, const std::filesystem::path& folder) {
+  std::filesystem::create_directories(folder);
+  for (int64_t G : asked.ranks) {
+    Spec spec = asked;
+    spec.ranks = {G};
+    spec.modes = {Mode::kInterleaved};
+    spec.m = SweepLengths(spec, G);
+    const std::vector<Row> rows =
+        Run(spec, [](int64_t done, int64_t all) { ShowProgress("curves", done, all); });
+    const int64_t m = weft::SmallestM({spec.K, G}, spec.coverage);
+    const std::string number = std::to_string(G) + ".svg";
+    Write(folder / ("curves-" + number), CurveFigure(spec, G, rows));
+    Write(folder / ("load-" + number), LoadFigure(spec, G, m, rows));
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  const int code = ParseOptions(argc, argv, &options);
+  if (code >= 0) return code;
+  try {
+    const std::vector<Row> rows =
+        Run(options.spec, [](int64_t done, int64_t all) { ShowProgress("study", done, all); });
+    if (!options.csv.empty() && options.csv != "-") Write(options.csv, Csv(rows));
+    std::fputs((options.csv == "-" ? Csv(rows) : TableText(rows)).c_str(), stdout);
+    if (!options.svg.empty()) Draw(options.spec, options.svg);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "weft-lab: %s\n", e.what());
+    return 1;
+  }
+  return 0;
+}

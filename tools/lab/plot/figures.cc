@@ -1,0 +1,224 @@
+#include "tools/lab/plot/figures.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/select/load_law.h"
+#include "tools/cli/values.h"
+#include "tools/lab/plot/svg.h"
+
+namespace weft::lab {
+namespace {
+
+using cli::Format;
+
+// Okabe and Ito: told apart by colour-blind readers too.
+constexpr const char* kColors[] = {"#d55e00", "#e69f00", "#0072b2",
+                                   "#009e73", "#cc79a7", "#56b4e9"};
+constexpr int kColorCount = 6;
+constexpr const char* kInk = "#222";
+constexpr const char* kGrey = "#999";
+constexpr const char* kLost = "#d55e00";
+constexpr const char* kKept = "#0072b2";
+
+constexpr double kLeastPanel = 176, kGap = 22, kTop = 96;
+
+const char* Color(size_t i) { return kColors[i % kColorCount]; }
+
+// A panel and its scales.
+struct Panel {
+  double x, y, width, height;
+  double x_low, x_high, y_high;
+
+  double X(double value) const { return x + (value - x_low) / (x_high - x_low) * width; }
+  double Y(double value) const { return y + height - value / y_high * height; }
+};
+
+// About n round steps up to `high`.
+double Step(double high, int n) {
+  const double rough = high / n, power = std::pow(10, std::floor(std::log10(rough)));
+  for (double factor : {1.0, 2.0, 5.0}) {
+    if (factor * power >= rough) return factor * power;
+  }
+  return 10 * power;
+}
+
+void DrawFrame(Svg* svg, const Panel& panel, double y_step, bool label_y, int digits) {
+  for (double v = 0; v <= panel.y_high * 1.0001; v += y_step) {
+    svg->Line(panel.x, panel.Y(v), panel.x + panel.width, panel.Y(v), "#e4e4e4");
+    if (label_y) {
+      svg->Text(panel.x - 6, panel.Y(v) + 4, Format("%.*f", digits, v), Anchor::kEnd, 12);
+    }
+  }
+  svg->Line(panel.x, panel.y, panel.x, panel.y + panel.height, kGrey);
+  svg->Line(panel.x, panel.y + panel.height, panel.x + panel.width, panel.y + panel.height, kGrey);
+}
+
+void DrawXTicks(Svg* svg, const Panel& panel) {
+  const double step = std::max(1.0, Step(panel.x_high - panel.x_low, 4));
+  for (double v = std::ceil(panel.x_low / step) * step; v <= panel.x_high; v += step) {
+    const double bottom = panel.y + panel.height;
+    svg->Line(panel.X(v), bottom, panel.X(v), bottom + 4, kGrey);
+    svg->Text(panel.X(v), bottom + 17, Format("%.0f", v), Anchor::kMiddle, 12);
+  }
+}
+
+using Figure = double Row::*;
+
+// One panel of curves; lines that coincide stay visible, for later ones are thinner.
+void DrawCurves(Svg* svg, const Panel& panel, const Spec& spec, FieldKind field,
+                const std::vector<Row>& rows, Figure seen, Figure planned) {
+  double width = 1.5 + 1.7 * static_cast<double>(spec.placements.size());
+  std::vector<std::pair<double, double>> planner;
+  for (size_t i = 0; i < spec.placements.size(); ++i) {
+    std::vector<std::pair<double, double>> points;
+    for (const Row& row : rows) {
+      if (row.field != field || row.placement != spec.placements[i]) continue;
+      const auto x = panel.X(static_cast<double>(row.m));
+      if (row.pairs > 0) points.emplace_back(x, panel.Y(row.*seen));
+      if (i == 0) planner.emplace_back(x, panel.Y(row.*planned));
+    }
+    svg->Path(points, Color(i), width);
+    width -= 1.7;
+  }
+  svg->Path(planner, kInk, 1.6, "5 4");
+}
+
+constexpr const char* kPlanner = "planner (independent tokens)";
+
+// Of one entry of the legend: its mark, its text, room to the next.
+double LegendWidth(const std::string& text) { return 62 + 7.2 * static_cast<double>(text.size()); }
+
+void DrawLegend(Svg* svg, const Spec& spec, double x, double y) {
+  for (size_t i = 0; i < spec.placements.size(); ++i) {
+    svg->Line(x, y - 4, x + 26, y - 4, Color(i), 5);
+    svg->Text(x + 32, y, spec.placements[i]);
+    x += LegendWidth(spec.placements[i]);
+  }
+  svg->Line(x, y - 4, x + 26, y - 4, kInk, 1.6, "5 4");
+  svg->Text(x + 32, y, kPlanner);
+}
+
+std::string Setting(const Spec& spec, int64_t G) {
+  return Format("K = %lld, G = %lld, N = %lld, %lld queries%s, seed %llu",
+                static_cast<long long>(spec.K), static_cast<long long>(G),
+                static_cast<long long>(spec.N), static_cast<long long>(spec.queries),
+                spec.any_position ? " at random positions" : "",
+                static_cast<unsigned long long>(spec.seed));
+}
+
+// Few panels are widened to the length of the legend.
+double PanelWidth(const Spec& spec, double left) {
+  double legend = 16 + LegendWidth(kPlanner);
+  for (const std::string& placement : spec.placements) legend += LegendWidth(placement);
+  return std::max(kLeastPanel, (legend - left) / static_cast<double>(spec.fields.size()) - kGap);
+}
+
+double Width(const Spec& spec, double left) {
+  return left + (PanelWidth(spec, left) + kGap) * static_cast<double>(spec.fields.size());
+}
+
+// What the bars of one panel show, and how much of it is lost.
+void DrawBars(Svg* svg, const Panel& panel, const Row& row, double m) {
+  const double slot = panel.width / static_cast<double>(row.G);
+  const double gap = slot > 5 ? slot * 0.2 : 0;
+  for (size_t g = 0; g < row.loads.size(); ++g) {
+    const double load = row.loads[g], kept = std::min(load, m);
+    const double x = panel.x + slot * static_cast<double>(g) + gap / 2;
+    svg->Rect(x, panel.Y(kept), slot - gap, panel.Y(0) - panel.Y(kept), kKept);
+    if (load > m) svg->Rect(x, panel.Y(load), slot - gap, panel.Y(m) - panel.Y(load), kLost);
+  }
+  svg->Line(panel.x, panel.Y(m), panel.x + panel.width, panel.Y(m), kInk, 1.4, "5 4");
+  svg->Text(panel.x + panel.width, panel.y + 12,
+            row.pairs > 0 ? Format("recall %.3f", row.recall) : "nothing cut", Anchor::kEnd, 12,
+            kInk, row.recall < 0.99);
+}
+
+}  // namespace
+
+std::vector<int64_t> SweepLengths(const Spec& spec, int64_t G) {
+  const int64_t planned = SmallestM({spec.K, G}, spec.coverage), low = (spec.K + G - 1) / G;
+  const int64_t high = std::clamp(std::max(planned + planned / 4, 2 * low), low + 1, spec.K + 1);
+  const int64_t step = std::max<int64_t>(1, (high - low + 29) / 30);
+  std::vector<int64_t> lengths{planned};
+  for (int64_t m = low; m <= high; m += step) lengths.push_back(m);
+  std::sort(lengths.begin(), lengths.end());
+  lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
+  return lengths;
+}
+
+std::string CurveFigure(const Spec& spec, int64_t G, const std::vector<Row>& rows) {
+  constexpr double kLeft = 70, kHeight = 150, kRowGap = 44;
+  const double width = PanelWidth(spec, kLeft);
+  const std::vector<int64_t> lengths = SweepLengths(spec, G);
+  const int64_t planned = SmallestM({spec.K, G}, spec.coverage);
+  Svg svg(Width(spec, kLeft), kTop + 2 * (kHeight + kRowGap) + 12);
+  svg.Text(16, 26, "What the union of local top-m keeps of the exact top-K", Anchor::kStart, 17,
+           kInk, true);
+  svg.Text(16, 46,
+           Setting(spec, G) + Format("; vertical line: the planner's m = %lld for %g",
+                                     static_cast<long long>(planned), spec.coverage));
+  DrawLegend(&svg, spec, 16, 68);
+  for (size_t f = 0; f < spec.fields.size(); ++f) {
+    for (int line = 0; line < 2; ++line) {
+      const Panel panel{kLeft + (width + kGap) * static_cast<double>(f),
+                        kTop + line * (kHeight + kRowGap),
+                        width,
+                        kHeight,
+                        static_cast<double>(lengths.front()),
+                        static_cast<double>(lengths.back()),
+                        1};
+      DrawFrame(&svg, panel, 0.25, f == 0, 2);
+      DrawXTicks(&svg, panel);
+      const double x = panel.X(static_cast<double>(planned));
+      svg.Line(x, panel.y, x, panel.y + panel.height, kGrey, 1.2);
+      DrawCurves(&svg, panel, spec, spec.fields[f], rows, line == 0 ? &Row::coverage : &Row::recall,
+                 line == 0 ? &Row::planned_coverage : &Row::planned_recall);
+      svg.Text(panel.x + panel.width / 2, panel.y - 8,
+               Format("%s: %s", Name(spec.fields[f]), line == 0 ? "coverage" : "recall"),
+               Anchor::kMiddle, 13, kInk, true);
+      if (line == 1) {
+        svg.Text(panel.x + panel.width, panel.y + panel.height + 32, "m per rank", Anchor::kEnd, 12,
+                 "#555");
+      }
+    }
+  }
+  return svg.Finish();
+}
+
+std::string LoadFigure(const Spec& spec, int64_t G, int64_t m, const std::vector<Row>& rows) {
+  constexpr double kLeft = 176, kHeight = 84, kRowGap = 20;
+  const double width = PanelWidth(spec, kLeft);
+  Svg svg(Width(spec, kLeft),
+          kTop + (kHeight + kRowGap) * static_cast<double>(spec.placements.size()));
+  svg.Text(16, 26, "Where the top-K lies: tokens on the fullest rank, the second fullest, ...",
+           Anchor::kStart, 17, kInk, true);
+  svg.Text(16, 46,
+           Setting(spec, G) + Format("; dashed: lists of m = %lld", static_cast<long long>(m)));
+  svg.Rect(16, 58, 14, 12, kKept);
+  svg.Text(36, 68, "in the union");
+  svg.Rect(130, 58, 14, 12, kLost);
+  svg.Text(150, 68, "beyond the list: lost (interleaved), or a second round (certified)");
+  double most = static_cast<double>(m);
+  for (const Row& row : rows) most = std::max(most, row.loads.front());
+  for (size_t p = 0; p < spec.placements.size(); ++p) {
+    const double y = kTop + (kHeight + kRowGap) * static_cast<double>(p);
+    svg.Text(16, y + kHeight / 2 + 4, spec.placements[p], Anchor::kStart, 13, kInk, true);
+    for (size_t f = 0; f < spec.fields.size(); ++f) {
+      const Panel panel{
+          kLeft + (width + kGap) * static_cast<double>(f), y, width, kHeight, 0, 1, most * 1.05};
+      DrawFrame(&svg, panel, Step(most, 4), f == 0, 0);
+      if (p == 0) {
+        svg.Text(panel.x + panel.width / 2, y - 8, Name(spec.fields[f]), Anchor::kMiddle, 13, kInk,
+                 true);
+      }
+      for (const Row& row : rows) {
+        const bool here = row.field == spec.fields[f] && row.placement == spec.placements[p];
+        if (here && row.m == m) DrawBars(&svg, panel, row, static_cast<double>(m));
+      }
+    }
+  }
+  return svg.Finish();
+}
+
+}  // namespace weft::lab
