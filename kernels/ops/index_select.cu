@@ -1,0 +1,166 @@
+// The indexer on CUDA: which kernel takes which shape, and how it is spread over the device.
+#include <algorithm>
+
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/context.h"
+#include "kernels/cuda/index_scores.cuh"
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/select_top.cuh"
+
+namespace weft::cuda {
+
+namespace {
+
+// --- Scores in fp32, any shape -----------------------------------------------------------------
+
+constexpr int kKeys = 64;   // of a tile
+constexpr int kRowsAt = 4;  // rows at once, a warp pair each
+constexpr int kHeads = 8;   // dot products of a key in registers
+
+// A thread a key: chains over ascending dimension, heads in ascending order by fma, as on the CPU.
+template <typename T>
+__global__ void __launch_bounds__(kKeys* kRowsAt) PlainScoresKernel(IndexScoresParams p) {
+  extern __shared__ float tile[];  // [kKeys][dim | 1]
+  const int dim = p.keys.dim, stride = dim | 1;
+  const int64_t first = blockIdx.x * int64_t{kKeys}, P = p.keys.page_tokens;
+  const int64_t row0 = blockIdx.y * int64_t{kRowsAt * 8}, row_end = min(row0 + kRowsAt * 8, p.rows);
+  int64_t end = 0;
+  for (int64_t r = row0; r < row_end; ++r) end = max(end, p.visible[r]);
+  if (first >= end) return;
+  const int thread = threadIdx.y * kKeys + threadIdx.x;
+  for (int i = thread; i < kKeys * dim; i += kKeys * kRowsAt) {
+    const int64_t slot = first + i / dim;
+    if (slot >= end) break;
+    const int64_t at = p.block_table[slot / P] * P + slot % P;
+    tile[i / dim * stride + i % dim] =
+        Widen(static_cast<const T*>(p.keys.data)[at * dim + i % dim]);
+  }
+  __syncthreads();
+  const float* key = tile + threadIdx.x * stride;
+  for (int64_t row = row0 + threadIdx.y; row < row_end; row += kRowsAt) {
+    if (first + threadIdx.x >= p.visible[row]) continue;
+    float score = 0;
+    for (int h0 = 0; h0 < p.heads; h0 += kHeads) {
+      const float* q = p.q + (row * p.heads + h0) * dim;
+      const int heads = min(kHeads, p.heads - h0);
+      float dot[kHeads] = {};
+      for (int d = 0; d < dim; ++d) {
+#pragma unroll
+        for (int h = 0; h < kHeads; ++h) {
+          if (h < heads) dot[h] = fmaf(q[h * dim + d], key[d], dot[h]);
+        }
+      }
+#pragma unroll
+      for (int h = 0; h < kHeads; ++h) {
+        if (h < heads) score = fmaf(p.w[row * p.heads + h0 + h], MaxNan(0.0f, dot[h]), score);
+      }
+    }
+    p.scores[row * p.scores_stride + first + threadIdx.x] = score;
+  }
+}
+
+template <typename T>
+void PlainScores(const IndexScoresParams& p, cudaStream_t stream) {
+  const int bytes = kKeys * (p.keys.dim | 1) * 4;
+  const auto kernel = PlainScoresKernel<T>;
+  WEFT_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  const dim3 grid(static_cast<unsigned>((p.scores_stride + kKeys - 1) / kKeys),
+                  static_cast<unsigned>((p.rows + kRowsAt * 8 - 1) / (kRowsAt * 8)));
+  kernel<<<grid, dim3(kKeys, kRowsAt), static_cast<unsigned>(bytes), stream>>>(p);
+}
+
+// --- Scores on the tensor cores ----------------------------------------------------------------
+
+template <int kHeadTiles, int R>
+void TensorScores(const IndexScoresParams& p, const CudaContext& context) {
+  const auto kernel = scores::Kernel<kHeadTiles, R>;
+  WEFT_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                       scores::kSharedBytes));
+  const int64_t tiles = (p.scores_stride + scores::kTile - 1) / scores::kTile;
+  const int64_t row_groups = (p.rows + R - 1) / R;
+  int64_t shares = (context.sms() + row_groups - 1) / row_groups;
+  shares = std::max(std::min(shares, tiles), (tiles + scores::kMaxTiles - 1) / scores::kMaxTiles);
+  const dim3 grid(static_cast<unsigned>(shares), static_cast<unsigned>(row_groups));
+  kernel<<<grid, 256, scores::kSharedBytes, context.stream()>>>(p);
+}
+
+template <int kHeadTiles>
+void TensorScores(const IndexScoresParams& p, const CudaContext& context) {
+  if (p.rows == 1) return TensorScores<kHeadTiles, 1>(p, context);
+  if (p.rows == 2) return TensorScores<kHeadTiles, 2>(p, context);
+  if (p.rows <= 4) return TensorScores<kHeadTiles, 4>(p, context);
+  TensorScores<kHeadTiles, 8>(p, context);
+}
+
+bool FitsTensorScores(const IndexScoresParams& p) {
+  return p.keys.dtype == DType::kBF16 && p.keys.dim == scores::kDim &&
+         (p.heads == 16 || p.heads == 32 || p.heads == 64) &&
+         reinterpret_cast<uintptr_t>(p.q) % 16 == 0;
+}
+
+}  // namespace
+
+void IndexScores(const IndexScoresParams& p, const Exec& exec) {
+  WEFT_CUDA_REQUIRE(p.keys.dtype != DType::kF8E4M3,
+                    "index_scores: FP8 is for the CPU backend alone so far");
+  WEFT_CUDA_REQUIRE(
+      p.keys.page_tokens % 16 == 0 && p.keys.dim <= kMaxIndexDim,
+      "index_scores takes pages of a multiple of 16 tokens and at most 512 dimensions");
+  if (p.rows == 0 || p.scores_stride == 0) return;
+  // Blocks in y are at most 65535: more rows go in several launches.
+  constexpr int64_t kMost = 65535;
+  for (int64_t row = 0; row < p.rows; row += kMost) {
+    IndexScoresParams piece = p;
+    piece.rows = std::min(kMost, p.rows - row);
+    piece.q += row * p.heads * p.keys.dim;
+    piece.w += row * p.heads;
+    piece.visible += row;
+    piece.scores += row * p.scores_stride;
+    const CudaContext& context = CudaContext::From(exec);
+    if (!exec.exact && FitsTensorScores(p)) {
+      p.heads == 16   ? TensorScores<1>(piece, context)
+      : p.heads == 32 ? TensorScores<2>(piece, context)
+                      : TensorScores<4>(piece, context);
+    } else if (p.keys.dtype == DType::kBF16) {
+      PlainScores<uint16_t>(piece, context.stream());
+    } else {
+      PlainScores<float>(piece, context.stream());
+    }
+    WEFT_CUDA_LAUNCHED("index_scores");
+  }
+}
+
+void SelectTop(const SelectTopParams& p, const Exec& exec) {
+  if (p.rows == 0) return;
+  constexpr int kMaxShared = 227 * 1024 - 1024;
+  constexpr int kMaxRoom = (kMaxShared - select::kFixedBytes) / 4;
+  constexpr int64_t kWorthACta = 2048;  // slots
+  static_assert(sizeof(select::Group) * select::kMaxCtas <= CudaContext::kSyncBytes);
+  CudaContext& context = CudaContext::From(exec);
+  const int64_t sms = std::min(context.sms(), select::kMaxCtas);
+  // Blocks of a row: all the device for one row, one block a row for many.
+  const int64_t useful = std::max<int64_t>(1, (p.scores_stride + kWorthACta - 1) / kWorthACta);
+  const int64_t ctas = std::min(useful, std::max<int64_t>(1, sms / p.rows));
+  const int64_t groups = std::min(p.rows, sms / ctas);
+  const int64_t chunk = ((p.scores_stride + ctas - 1) / ctas + 3) / 4 * 4;
+  auto* lists = static_cast<uint2*>(context.Scratch(
+      static_cast<size_t>(groups) * select::kMaxCandidates * sizeof(uint2), "select_top"));
+  const int room = chunk <= kMaxRoom ? static_cast<int>(chunk) : 0;
+  const auto kernel = select::Kernel;
+  WEFT_CUDA_CHECK(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxShared));
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeCooperative;  // blocks of a group wait for each other
+  attribute.val.cooperative = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(groups * ctas));
+  config.blockDim = dim3(select::kThreads);
+  config.dynamicSmemBytes = static_cast<size_t>(select::kFixedBytes + room * 4);
+  config.stream = context.stream();
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  WEFT_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, p, static_cast<int>(ctas), room,
+                                     static_cast<select::Group*>(context.sync()), lists));
+}
+
+}  // namespace weft::cuda

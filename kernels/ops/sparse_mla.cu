@@ -1,0 +1,211 @@
+// Sparse MLA on CUDA: the tensor core kernel where it fits, and a plain fp32 one for every shape.
+#include <algorithm>
+
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/context.h"
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/sparse_mla.cuh"
+
+namespace weft::cuda {
+
+namespace {
+
+// --- fp32, any shape ---------------------------------------------------------------------------
+
+constexpr int kHeads = 8;  // of a block, a warp each
+constexpr int kKeys = 32;  // of a tile, a lane each
+
+// A tile of valid keys is widened into shared memory; then each warp has its head's 32 scores, one
+// a lane, moves the state once, and adds the weighted rows in list order.
+template <typename T>
+__global__ void __launch_bounds__(kHeads* kWarp) PlainKernel(SparseMlaParams p) {
+  extern __shared__ float shared[];
+  __shared__ int32_t entries[kKeys];
+  __shared__ int32_t found;
+  const int width = p.latent + p.rope;
+  float* keys = shared;                   // [kKeys][width + 1]
+  float* q = keys + kKeys * (width + 1);  // [kHeads][width]
+  float* outputs = q + kHeads * width;    // [kHeads][latent]
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  const int64_t row = blockIdx.x;
+  const int head = blockIdx.y * kHeads + warp;
+  const bool live = head < p.heads;
+  const int64_t at = row * p.heads + head;
+  float* o = outputs + warp * p.latent;
+  if (live) {
+    for (int d = lane; d < width; d += kWarp) q[warp * width + d] = p.q[at * width + d];
+    for (int d = lane; d < p.latent; d += kWarp) o[d] = p.o[at * p.latent + d];
+  }
+  float max = live ? p.max[at] : 0, sum = live ? p.sum[at] : 0;
+  const int32_t* list = p.lists + row * p.list_stride;
+  const int count = p.counts[row];
+  for (int next = 0; next < count;) {
+    // The next up to 32 valid entries: whole steps of 32, as long as they are sure to fit.
+    __syncthreads();
+    if (warp == 0) {
+      const int32_t entry = next + lane < count ? list[next + lane] : -1;
+      const uint32_t valid = __ballot_sync(~0u, entry >= 0);
+      if (entry >= 0) entries[__popc(valid & ((1u << lane) - 1))] = entry;
+      if (lane == 0) found = __popc(valid);
+    }
+    next += kKeys;
+    __syncthreads();
+    const int n = found;
+    for (int j = warp; j < n; j += kHeads) {
+      const T* from = static_cast<const T*>(p.kv) + int64_t{entries[j]} * width;
+      for (int d = lane; d < width; d += kWarp) keys[j * (width + 1) + d] = Widen(from[d]);
+    }
+    __syncthreads();
+    if (!live || n == 0) continue;
+    float score = kMinusInf;
+    if (lane < n) {
+      float dot = 0;
+      for (int d = 0; d < width; ++d) {
+        dot = fmaf(q[warp * width + d], keys[lane * (width + 1) + d], dot);
+      }
+      score = dot * p.scale;
+    }
+    const float after = fmaxf(max, WarpMax(score));
+    const float factor = max == after ? 1.0f : expf(max - after);
+    const float weight = lane < n ? expf(score - after) : 0.0f;
+    sum = fmaf(sum, factor, WarpSum(weight));
+    max = after;
+    for (int d = lane; d - lane < p.latent; d += kWarp) {
+      float out = d < p.latent ? o[d] * factor : 0.0f;
+      for (int j = 0; j < n; ++j) {
+        const float w = __shfl_sync(~0u, weight, j);
+        if (d < p.latent) out = fmaf(w, keys[j * (width + 1) + d], out);
+      }
+      if (d < p.latent) o[d] = out;
+    }
+  }
+  if (!live) return;
+  __syncwarp();
+  for (int d = lane; d < p.latent; d += kWarp) p.o[at * p.latent + d] = o[d];
+  if (lane == 0) {
+    p.max[at] = max;
+    p.sum[at] = sum;
+  }
+}
+
+template <typename T>
+void Plain(const SparseMlaParams& p, cudaStream_t stream) {
+  const int width = p.latent + p.rope;
+  const int bytes = (kKeys * (width + 1) + kHeads * (width + p.latent)) * 4;
+  const auto kernel = PlainKernel<T>;
+  WEFT_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  const dim3 grid(static_cast<unsigned>(p.rows),
+                  static_cast<unsigned>((p.heads + kHeads - 1) / kHeads));
+  kernel<<<grid, kHeads * kWarp, static_cast<unsigned>(bytes), stream>>>(p);
+}
+
+// --- Tensor cores ------------------------------------------------------------------------------
+
+constexpr int64_t kMaxRows = 65535;  // blocks in z
+
+// Shares of a list: enough blocks for the device, at least one tile each, and as the scratch memory
+// allows.
+int64_t Shares(const SparseMlaParams& p, const CudaContext& context, int64_t share_bytes) {
+  const int64_t blocks = p.rows * ((p.heads + mla::kHeads - 1) / mla::kHeads);
+  const int64_t tiles = (p.list_stride + mla::kKeys - 1) / mla::kKeys;
+  const int64_t held = static_cast<int64_t>(context.scratch_bytes()) / share_bytes;
+  return std::max<int64_t>(
+      1, std::min({context.sms() / blocks, tiles, held, int64_t{mla::kMaxShares}}));
+}
+
+void Tensor(const SparseMlaParams& p, const CudaContext& context) {
+  WEFT_CUDA_CHECK(cudaFuncSetAttribute(mla::Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                       mla::kSharedBytes));
+  const int64_t states = p.rows * p.heads;
+  const int64_t shares = Shares(p, context, states * (mla::kLatent + 2) * 4);
+  mla::Partial partial{};
+  if (shares > 1) {
+    const int64_t n = states * shares;
+    partial.o = static_cast<float*>(
+        context.Scratch(static_cast<size_t>(n * (mla::kLatent + 2) * 4), "sparse_mla"));
+    partial.max = partial.o + n * mla::kLatent;
+    partial.sum = partial.max + n;
+  }
+  const dim3 grid(static_cast<unsigned>((p.heads + mla::kHeads - 1) / mla::kHeads),
+                  static_cast<unsigned>(shares), static_cast<unsigned>(p.rows));
+  mla::Kernel<<<grid, 256, mla::kSharedBytes, context.stream()>>>(p, partial);
+  WEFT_CUDA_LAUNCHED("sparse_mla");
+  if (shares == 1) return;
+  const dim3 heads(static_cast<unsigned>(p.heads), static_cast<unsigned>(p.rows));
+  mla::CombineKernel<<<heads, mla::kLatent / 4, 0, context.stream()>>>(p, partial,
+                                                                       static_cast<int>(shares));
+}
+
+bool FitsTensor(const SparseMlaParams& p) {
+  const auto aligned = reinterpret_cast<uintptr_t>(p.q) | reinterpret_cast<uintptr_t>(p.kv) |
+                       reinterpret_cast<uintptr_t>(p.o);
+  return p.kv_dtype == DType::kBF16 && p.latent == mla::kLatent &&
+         p.rope == mla::kWidth - mla::kLatent && aligned % 16 == 0;
+}
+
+__global__ void InitKernel(SparseMlaParams p) {
+  const int64_t at = blockIdx.x;
+  for (int d = threadIdx.x; d < p.latent; d += blockDim.x) p.o[at * p.latent + d] = 0;
+  if (threadIdx.x == 0) {
+    p.max[at] = kMinusInf;
+    p.sum[at] = 0;
+  }
+}
+
+__global__ void FinishKernel(SparseMlaParams p, float* lse) {
+  const int64_t at = blockIdx.x;
+  const float sum = p.sum[at];
+  if (threadIdx.x == 0 && lse != nullptr) {
+    lse[at] = sum == 0 ? kMinusInf : static_cast<float>(p.max[at] + log(static_cast<double>(sum)));
+  }
+  if (sum == 0) return;  // an empty list: o is zero
+  for (int d = threadIdx.x; d < p.latent; d += blockDim.x) p.o[at * p.latent + d] /= sum;
+}
+
+}  // namespace
+
+void SparseMla(const SparseMlaParams& params, const Exec& exec) {
+  if (params.rows == 0 || params.heads == 0) return;
+  const CudaContext& context = CudaContext::From(exec);
+  WEFT_CUDA_REQUIRE(params.kv_dtype != DType::kF8E4M3,
+                    "sparse_mla: FP8 is for the CPU backend alone so far");
+  const bool tensor = !exec.exact && FitsTensor(params);
+  for (int64_t row = 0; row < params.rows; row += kMaxRows) {
+    SparseMlaParams p = params;
+    p.rows = std::min(kMaxRows, params.rows - row);
+    p.q += row * p.heads * (p.latent + p.rope);
+    p.lists += row * p.list_stride;
+    p.counts += row;
+    p.max += row * p.heads;
+    p.sum += row * p.heads;
+    p.o += row * p.heads * p.latent;
+    if (tensor) {
+      Tensor(p, context);
+    } else if (p.kv_dtype == DType::kBF16) {
+      Plain<uint16_t>(p, context.stream());
+    } else {
+      Plain<float>(p, context.stream());
+    }
+    WEFT_CUDA_LAUNCHED("sparse_mla");
+  }
+}
+
+}  // namespace weft::cuda
+
+namespace weft {
+
+void InitSparseMlaCuda(const SparseMlaParams& p, const Exec& exec) {
+  if (p.rows * p.heads == 0) return;
+  const auto blocks = static_cast<unsigned>(p.rows * p.heads);
+  cuda::InitKernel<<<blocks, 128, 0, static_cast<cudaStream_t>(exec.stream)>>>(p);
+  WEFT_CUDA_LAUNCHED("sparse_mla (init)");
+}
+
+void FinishSparseMlaCuda(const SparseMlaParams& p, float* lse, const Exec& exec) {
+  if (p.rows * p.heads == 0) return;
+  const auto blocks = static_cast<unsigned>(p.rows * p.heads);
+  cuda::FinishKernel<<<blocks, 128, 0, static_cast<cudaStream_t>(exec.stream)>>>(p, lse);
+  WEFT_CUDA_LAUNCHED("sparse_mla (finish)");
+}
+
+}  // namespace weft

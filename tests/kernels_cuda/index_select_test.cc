@@ -1,0 +1,355 @@
+#include "kernels/ops/index_select.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "tests/kernels_cuda/gpu.h"
+
+using namespace weft;
+using namespace weft::test;
+using namespace weft::gpu;
+
+// --- Scores ------------------------------------------------------------------------------------
+
+namespace {
+
+struct Scores {
+  int64_t rows = 0;
+  int32_t heads = 0, dim = 0, page = 0;
+  DType dtype = DType::kBF16;
+  std::vector<float> q, w, keys;  // keys: [pages, page, dim], as on the device
+  std::vector<int32_t> table;
+  std::vector<int64_t> visible;
+  int64_t stride = 0;
+};
+
+Scores Make(Random* random, std::vector<int64_t> visible, int32_t heads, int32_t dim, int32_t page,
+            DType dtype) {
+  Scores s;
+  s.rows = static_cast<int64_t>(visible.size());
+  s.heads = heads;
+  s.dim = dim;
+  s.page = page;
+  s.dtype = dtype;
+  s.visible = std::move(visible);
+  const int64_t greatest = *std::max_element(s.visible.begin(), s.visible.end());
+  s.stride = (greatest + 15) / 16 * 16;
+  const int64_t pages = (greatest + page - 1) / page;
+  s.q = random->Floats(s.rows * heads * dim);
+  s.w = random->Floats(s.rows * heads);
+  // Twice the pages, the sequence's own in reverse, so that a wrong page shows.
+  s.keys = random->Floats(2 * (pages + 1) * dim * page);
+  if (dtype == DType::kBF16) s.keys = Rounded(s.keys);
+  for (int64_t i = 0; i < pages; ++i) s.table.push_back(static_cast<int32_t>(2 * (pages - i)));
+  return s;
+}
+
+std::vector<float> RunScores(const Scores& s, bool exact) {
+  const Device<float> q(s.q), w(s.w);
+  const Device<float> out(std::vector<float>(static_cast<size_t>(s.rows * s.stride), 9.0f));
+  const Device<char> keys(Encode(s.keys, s.dtype));
+  const Device<int32_t> table(s.table);
+  const Device<int64_t> visible(s.visible);
+  CudaOps()->index_scores({s.rows,
+                           s.heads,
+                           q.data(),
+                           w.data(),
+                           {keys.data(), s.dtype, s.page, s.dim},
+                           table.data(),
+                           visible.data(),
+                           out.data(),
+                           s.stride},
+                          Context().exec(exact));
+  return out.Host();
+}
+
+// On the host keys have their dimensions outermost.
+template <typename Op>
+std::vector<float> HostScores(const Scores& s, Op op) {
+  std::vector<float> keys(s.keys.size());
+  for (int64_t i = 0; i < static_cast<int64_t>(keys.size()); ++i) {
+    const int64_t slot = i / s.dim, d = i % s.dim;
+    keys[static_cast<size_t>((slot / s.page * s.dim + d) * s.page + slot % s.page)] =
+        s.keys[static_cast<size_t>(i)];
+  }
+  std::vector<char> encoded = Encode(keys, s.dtype);
+  std::vector<float> out(static_cast<size_t>(s.rows * s.stride), 9.0f);
+  op({s.rows,
+      s.heads,
+      s.q.data(),
+      s.w.data(),
+      {encoded.data(), s.dtype, s.page, s.dim},
+      s.table.data(),
+      s.visible.data(),
+      out.data(),
+      s.stride});
+  return out;
+}
+
+std::string Shape(const Scores& s) {
+  return "rows " + std::to_string(s.rows) + " heads " + std::to_string(s.heads) + " dim " +
+         std::to_string(s.dim) + " page " + std::to_string(s.page) + " " + Name(s.dtype);
+}
+
+// Fast: fp32 sums of bf16 products, 2e-5 of the terms; the reference sees the same rounded queries.
+void CheckFast(Scores s) {
+  const std::vector<float> got = RunScores(s, false);
+  if (s.dtype == DType::kBF16 && s.heads % 16 == 0) s.q = Rounded(s.q);  // on the tensor cores
+  const double abs = 2e-5 * std::sqrt(double{1.0 * s.heads} * s.dim);
+  Check(Differs(got, HostScores(s, ref::IndexScores), static_cast<size_t>(s.stride),
+                {abs, 1e-5, 1e-9}),
+        Shape(s));
+}
+
+// The same bits as the CPU backend.
+void CheckExact(const Scores& s) {
+  const auto want =
+      HostScores(s, [](const IndexScoresParams& p) { CpuOps(DetectIsa()).index_scores(p, {}); });
+  Check(BitsDiffer(RunScores(s, true), want, static_cast<size_t>(s.stride)), "exact " + Shape(s));
+}
+
+const std::vector<int64_t> kEdges{0, 1, 15, 16, 17, 63, 64, 65, 127, 128, 129, 255, 256, 300};
+
+}  // namespace
+
+GPU_TEST("index_scores agree with the reference") {
+  Random random(1);
+  for (int32_t page : {16, 48, 64, 128}) {
+    for (int32_t heads : {16, 32, 64}) {
+      CheckFast(Make(&random, kEdges, heads, 128, page, DType::kBF16));
+      for (size_t rows : {1, 2, 3, 4}) {  // each number of rows that share keys
+        CheckFast(Make(&random, {kEdges.rbegin(), kEdges.rbegin() + static_cast<int64_t>(rows)},
+                       heads, 128, page, DType::kBF16));
+      }
+      if (TheSession().small) return;
+    }
+  }
+  CheckFast(Make(&random, {0}, 64, 128, 64, DType::kBF16));
+  CheckFast(Make(&random, {70000}, 64, 128, 64, DType::kBF16));  // several tiles a block
+  CheckFast(Make(&random, {9999, 10001, 10000}, 32, 128, 64, DType::kBF16));
+  std::vector<int64_t> causal(300);
+  std::iota(causal.begin(), causal.end(), 20);
+  CheckFast(Make(&random, causal, 64, 128, 64, DType::kBF16));
+  CheckFast(Make(&random, causal, 64, 128, 64, DType::kF32));
+  CheckFast(Make(&random, causal, 13, 128, 64, DType::kBF16));
+}
+
+GPU_TEST("index_scores in exact mode give the bits of the CPU backend") {
+  Random random(2);
+  for (int32_t page : {16, 48, 64}) {
+    for (int32_t heads : {1, 2, 3, 8, 13, 64}) {
+      CheckExact(Make(&random, kEdges, heads, heads == 64 ? 128 : 32, page,
+                      heads % 2 == 0 ? DType::kBF16 : DType::kF32));
+      if (TheSession().small) return;
+    }
+  }
+  CheckExact(Make(&random, {40, 100}, 9, 512, 16, DType::kF32));
+  CheckExact(Make(&random, {40, 100}, 9, 7, 16, DType::kBF16));
+}
+
+GPU_TEST("a row's scores do not depend on the rows beside it") {
+  Random random(3);
+  const Scores all =
+      Make(&random, {400, 7, 1000, 0, 960, 333, 128, 129, 1}, 64, 128, 64, DType::kBF16);
+  const std::vector<float> together = RunScores(all, false);
+  for (int64_t r = 0; r < all.rows; ++r) {
+    Scores one = all;
+    one.rows = 1;
+    one.q.erase(one.q.begin(), one.q.begin() + r * 64 * 128);
+    one.w.erase(one.w.begin(), one.w.begin() + r * 64);
+    one.visible = {all.visible[static_cast<size_t>(r)]};
+    Check(BitsDiffer(RunScores(one, false),
+                     {together.begin() + r * all.stride, together.begin() + (r + 1) * all.stride},
+                     static_cast<size_t>(all.stride)),
+          "row " + std::to_string(r));
+  }
+}
+
+GPU_TEST("NaN keys reach their own scores only, and those beyond visible reach none") {
+  Random random(4);
+  for (bool exact : {false, true}) {
+    Scores s = Make(&random, {50, 20}, 16, 128, 16, DType::kBF16);
+    for (int64_t slot : {18, 50}) {
+      const int64_t at = s.table[static_cast<size_t>(slot / 16)] * 16 + slot % 16;
+      s.keys[static_cast<size_t>(at * 128 + 3)] = kNan;
+    }
+    const std::vector<float> got = RunScores(s, exact);
+    bool good = true;
+    for (int64_t r = 0; r < 2; ++r) {
+      for (int64_t slot = 0; slot < s.visible[static_cast<size_t>(r)]; ++slot) {
+        good = good && std::isnan(got[static_cast<size_t>(r * s.stride + slot)]) == (slot == 18);
+      }
+    }
+    Check(good, exact ? "exact" : "fast");
+  }
+}
+
+// --- Selection ---------------------------------------------------------------------------------
+
+namespace {
+
+struct Selected {
+  std::vector<Item> items, excluded;
+  std::vector<int32_t> counts;
+};
+
+std::string Different(const Selected& got, const Selected& want, size_t stride) {
+  const auto first = [](const std::vector<Item>& a, const std::vector<Item>& b) {
+    for (size_t i = 0; i < a.size(); ++i) {
+      if (a[i].key != b[i].key || a[i].index != b[i].index) return i;
+    }
+    return a.size();
+  };
+  if (got.counts != want.counts) return "counts";
+  const size_t e = first(got.excluded, want.excluded);
+  if (e < got.excluded.size()) {
+    return "excluded of row " + std::to_string(e) + ": " + std::to_string(got.excluded[e].index) +
+           ", expected " + std::to_string(want.excluded[e].index);
+  }
+  const size_t i = first(got.items, want.items);
+  if (i == got.items.size()) return "";
+  return "item " + std::to_string(i % stride) + " of row " + std::to_string(i / stride) + ": " +
+         std::to_string(got.items[i].index) + ", expected " + std::to_string(want.items[i].index);
+}
+
+// Rows of one stride of scores, judged twice: launches leave the context as they found it.
+void CheckRows(const std::vector<float>& scores, const std::vector<int64_t>& visible,
+               const std::vector<int32_t>& m, const std::string& what) {
+  const size_t rows = visible.size();
+  int64_t stride = 1;
+  for (size_t r = 0; r < rows; ++r) {
+    stride = std::max(stride, std::min<int64_t>(m[r], visible[r]) + 2);
+  }
+  const Selected blank{std::vector<Item>(rows * static_cast<size_t>(stride), Item{77, 77}),
+                       std::vector<Item>(rows, Item{77, 77}), std::vector<int32_t>(rows, 77)};
+  Selected want = blank;
+  SelectTopParams p{static_cast<int64_t>(rows),
+                    scores.data(),
+                    static_cast<int64_t>(scores.size() / rows),
+                    visible.data(),
+                    m.data(),
+                    want.items.data(),
+                    stride,
+                    want.counts.data(),
+                    want.excluded.data()};
+  ref::SelectTop(p);
+  const Device<float> dscores(scores);
+  const Device<int64_t> dvisible(visible);
+  const Device<int32_t> dm(m);
+  p.scores = dscores.data();
+  p.visible = dvisible.data();
+  p.m = dm.data();
+  for (int run = 0; run < 2; ++run) {
+    const Device<Item> items(blank.items), excluded(blank.excluded);
+    const Device<int32_t> counts(blank.counts);
+    p.items = items.data();
+    p.excluded = excluded.data();
+    p.counts = counts.data();
+    CudaOps()->select_top(p, Context().exec());
+    Check(Different({items.Host(), excluded.Host(), counts.Host()}, want,
+                    static_cast<size_t>(stride)),
+          what + ", " + std::to_string(rows) + " rows, n " + std::to_string(visible[0]) + ", m " +
+              std::to_string(m[0]));
+  }
+}
+
+// Rows of one length of scores, every m and visible count of interest.
+void CheckSelect(const std::vector<float>& row, const char* what) {
+  const auto n = static_cast<int64_t>(row.size());
+  std::vector<int64_t> visible;
+  std::vector<int32_t> m;
+  for (int64_t v : {n, n - 1, n - 15, n / 2, int64_t{1}, int64_t{0}}) {
+    if (v < 0) continue;
+    for (int64_t k : {int64_t{0}, int64_t{1}, int64_t{2}, v / 50, v / 10, v / 3, v - 2, v - 1, v,
+                      v + 1, 10 * v + 5}) {
+      if (k < 0) continue;
+      visible.push_back(v);
+      m.push_back(static_cast<int32_t>(k));
+    }
+  }
+  const size_t stride = (row.size() + 15) / 16 * 16;
+  std::vector<float> scores(visible.size() * stride, 1e30f);  // padding that must not be chosen
+  for (size_t r = 0; r < visible.size(); ++r) {
+    std::copy(row.begin(), row.begin() + visible[r],
+              scores.begin() + static_cast<int64_t>(r * stride));
+  }
+  CheckRows(scores, visible, m, what);
+}
+
+// A long row, by itself (all blocks on it) and with others (fewer blocks each).
+void CheckLong(const std::vector<float>& row, const char* what) {
+  const auto n = static_cast<int64_t>(row.size());
+  for (int32_t m : {0, 1, 302, 1083, 2048, 16384, static_cast<int32_t>(n) - 1}) {
+    if (m < n) CheckRows(row, {n}, {m}, what);
+  }
+  std::vector<float> scores;
+  std::vector<int64_t> visible;
+  std::vector<int32_t> m;
+  for (int r = 0; r < 5; ++r) {
+    scores.insert(scores.end(), row.begin(), row.end());
+    visible.push_back(r == 2 ? n / 7 : n - r);
+    m.push_back(r == 3 ? 300000 : 2048 >> r);
+  }
+  CheckRows(scores, visible, m, what);
+}
+
+template <typename Body>
+void ForPatterns(int64_t n, Random* random, Body body) {
+  std::vector<float> row = random->Floats(n);
+  body(row, "random");
+  for (float& x : row) x = std::max(x, 0.0f);
+  body(row, "half zero");
+  for (float& x : row) x = std::floor(4 * x);
+  body(row, "heavy ties");
+  for (float& x : row) x = random->Int(0, 2) == 0 ? -0.0f : 0.0f;
+  body(row, "both zeros");
+  for (float& x : row) x = 1.5f;
+  body(row, "all equal");
+  for (float& x : row) x = kNan;
+  body(row, "all NaN");
+  row = random->Floats(n, 1e-3f);
+  for (float& x : row) {
+    const int64_t kind = random->Int(0, 10);
+    x = kind == 0 ? kNan : kind == 1 ? -kInf : kind == 2 ? kInf : kind == 3 ? -kNan : x;
+  }
+  body(row, "anomalies");
+  for (float& x : row) x = random->Int(0, 40) == 0 ? random->Normal() : kNan;
+  body(row, "mostly NaN");
+  for (float& x : row) x = random->Int(0, 40) == 0 ? random->Normal() : -kInf;
+  body(row, "mostly -inf");
+  for (size_t i = 0; i < row.size(); ++i) row[i] = static_cast<float>(i);
+  body(row, "ascending");
+  for (size_t i = 0; i < row.size(); ++i) row[i] = -static_cast<float>(i);
+  body(row, "descending");
+  for (float& x : row) x = 1 + 1e-7f * random->Normal();
+  body(row, "close together");
+  for (float& x : row) x = std::exp(40 * random->Normal());
+  body(row, "wide range");
+}
+
+}  // namespace
+
+GPU_TEST("select_top agrees with a full sort") {
+  Random random(5);
+  for (int64_t n : {1, 2, 15, 31, 32, 33, 100, 1000, 4097, 10000}) {
+    if (TheSession().small && n != 33 && n != 4097) continue;
+    ForPatterns(n, &random, CheckSelect);
+  }
+}
+
+GPU_TEST("select_top over long rows") {
+  Random random(6);
+  if (TheSession().small) {
+    CheckLong(random.Floats(20000), "random");
+    return;
+  }
+  ForPatterns(16384, &random, CheckLong);
+  ForPatterns(50001, &random, CheckLong);
+  for (int64_t n : {131072, 1 << 20}) CheckLong(random.Floats(n), "random");
+  std::vector<float> ties = random.Floats(1 << 20);
+  for (float& x : ties) x = std::floor(2 * x);
+  CheckLong(ties, "heavy ties");
+  // More rows than blocks, too long for shared memory.
+  const std::vector<float> many = random.Floats(140 * 60000);
+  CheckRows(many, std::vector<int64_t>(140, 60000), std::vector<int32_t>(140, 2048), "many rows");
+}

@@ -1,0 +1,399 @@
+// weft-bench-kernels [--json FILE] [--only NAME]: the CUDA kernels that decide speed, each checked
+// against the exact fp32 path first, then timed inside a CUDA graph over rotated (L2-cold) buffers.
+// Prints the median over graph launches, the rate, and the fraction of the limit: the larger of
+// bytes over 4.3 TB/s and operations over 790 TFLOP/s, both measured on an H200.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/context.h"
+#include "kernels/cuda/device.cuh"
+#include "kernels/ops/ops.h"
+
+namespace {
+
+using namespace weft;
+
+constexpr double kBytesPerSecond = 4.3e12, kFlopsPerSecond = 790e12;
+
+// --- Device arrays -----------------------------------------------------------------------------
+
+// About normal: the sum of four uniform numbers, scaled and shifted.
+template <typename T>
+__global__ void FillKernel(T* out, int64_t n, uint64_t seed, float scale, float shift) {
+  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < n;
+       i += int64_t{gridDim.x} * blockDim.x) {
+    const uint64_t bits = SplitMix64(seed + static_cast<uint64_t>(i));
+    float sum = 0;
+    for (int j = 0; j < 4; ++j) sum += static_cast<float>(bits >> 16 * j & 0xFFFF) / 65536.0f;
+    cuda::Narrow((sum - 2.0f) * 1.732f * scale + shift, out + i);
+  }
+}
+
+template <typename T>
+class Array {
+ public:
+  explicit Array(int64_t n) : n_(n) {
+    WEFT_CUDA_CHECK(cudaMalloc(&data_, static_cast<size_t>(n) * sizeof(T)));
+  }
+  explicit Array(const std::vector<T>& host) : Array(static_cast<int64_t>(host.size())) {
+    WEFT_CUDA_CHECK(cudaMemcpy(data_, host.data(), host.size() * sizeof(T), cudaMemcpyDefault));
+  }
+  ~Array() { cudaFree(data_); }
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+  T* data() const { return static_cast<T*>(data_); }
+  void Fill(uint64_t seed, float scale = 1, float shift = 0) {
+    FillKernel<<<2048, 256>>>(data(), n_, seed, scale, shift);
+    WEFT_CUDA_CHECK(cudaDeviceSynchronize());
+  }
+  std::vector<T> Host() const {
+    std::vector<T> host(static_cast<size_t>(n_));
+    WEFT_CUDA_CHECK(cudaDeviceSynchronize());
+    WEFT_CUDA_CHECK(cudaMemcpy(host.data(), data_, host.size() * sizeof(T), cudaMemcpyDefault));
+    return host;
+  }
+
+ private:
+  void* data_ = nullptr;
+  int64_t n_;
+};
+
+double RelativeError(const std::vector<float>& got, const std::vector<float>& want) {
+  double error = 0, norm = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    error += (double{got[i]} - want[i]) * (double{got[i]} - want[i]);
+    norm += double{want[i]} * want[i];
+  }
+  return std::sqrt(error / norm);
+}
+
+// --- Timing and report -------------------------------------------------------------------------
+
+class Bench {
+ public:
+  Bench(const char* json, const char* only) : context_(0, size_t{512} << 20), only_(only) {
+    if (json != nullptr) json_ = std::fopen(json, "w");
+    if (json_ != nullptr) std::fprintf(json_, "[");
+    std::printf("%-52s %9s %9s %9s %7s\n", "kernel", "us", "GB/s", "TFLOP/s", "limit");
+  }
+  ~Bench() {
+    if (json_ != nullptr) std::fprintf(json_, "\n]\n"), std::fclose(json_);
+  }
+  CudaContext& context() { return context_; }
+  bool Wanted(const char* name) const { return std::strstr(name, only_) != nullptr; }
+
+  // One call of op(i), i counting buffers, must do `bytes` and `flops` at least.
+  void Run(const std::string& name, bool correct, double bytes, double flops, int calls,
+           const std::function<void(int)>& op) {
+    if (!correct) {
+      std::printf("%-52s WRONG RESULT\n", name.c_str());
+      failed_ = true;
+      return;
+    }
+    const double us = Time(calls, op);
+    const double limit = std::max(bytes / kBytesPerSecond, flops / kFlopsPerSecond) * 1e6;
+    std::printf("%-52s %9.2f %9.0f %9.1f %6.1f%%\n", name.c_str(), us, bytes / us * 1e-3,
+                flops / us * 1e-6, 100 * limit / us);
+    std::fflush(stdout);
+    if (json_ == nullptr) return;
+    std::fprintf(json_,
+                 "%s\n {\"kernel\": \"%s\", \"us\": %.3f, \"gb_per_s\": %.1f, \"tflop_per_s\": "
+                 "%.2f, \"limit_us\": %.3f}",
+                 comma_, name.c_str(), us, bytes / us * 1e-3, flops / us * 1e-6, limit);
+    comma_ = ",";
+  }
+  bool failed() const { return failed_; }
+
+ private:
+  double Time(int calls, const std::function<void(int)>& op) {
+    const cudaStream_t stream = context_.stream();
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    op(0);  // plans and attributes before the capture
+    WEFT_CUDA_CHECK(cudaStreamSynchronize(stream));
+    WEFT_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < calls; ++i) op(i);
+    WEFT_CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+    WEFT_CUDA_CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    constexpr int kWarm = 5, kLaunches = 60;
+    std::vector<cudaEvent_t> events(kLaunches + 1);
+    for (cudaEvent_t& event : events) WEFT_CUDA_CHECK(cudaEventCreate(&event));
+    for (int i = 0; i < kWarm; ++i) WEFT_CUDA_CHECK(cudaGraphLaunch(exec, stream));
+    WEFT_CUDA_CHECK(cudaEventRecord(events[0], stream));
+    for (int i = 0; i < kLaunches; ++i) {
+      WEFT_CUDA_CHECK(cudaGraphLaunch(exec, stream));
+      WEFT_CUDA_CHECK(cudaEventRecord(events[static_cast<size_t>(i) + 1], stream));
+    }
+    WEFT_CUDA_CHECK(cudaStreamSynchronize(stream));
+    std::vector<float> ms(kLaunches);
+    for (size_t i = 0; i < ms.size(); ++i) {
+      WEFT_CUDA_CHECK(cudaEventElapsedTime(&ms[i], events[i], events[i + 1]));
+    }
+    for (cudaEvent_t event : events) cudaEventDestroy(event);
+    cudaGraphExecDestroy(exec);
+    cudaGraphDestroy(graph);
+    std::nth_element(ms.begin(), ms.begin() + kLaunches / 2, ms.end());
+    return ms[kLaunches / 2] * 1e3 / calls;
+  }
+
+  CudaContext context_;
+  const char* only_;
+  FILE* json_ = nullptr;
+  const char* comma_ = "";
+  bool failed_ = false;
+};
+
+std::string Size(int64_t n) {
+  return n % (1 << 20) == 0 ? std::to_string(n >> 20) + "M"
+         : n % 1024 == 0    ? std::to_string(n >> 10) + "K"
+                            : std::to_string(n);
+}
+
+// --- The kernels -------------------------------------------------------------------------------
+
+void IndexScores(Bench* bench) {
+  constexpr int32_t kHeads = 64, kDim = 128, kPage = 64;
+  constexpr int64_t kPool = int64_t{4} << 20;  // keys: 1 GiB, read in pages of random order
+  Array<uint16_t> keys(kPool * kDim);
+  keys.Fill(1);
+  std::vector<int32_t> pages(kPool / kPage);
+  std::iota(pages.begin(), pages.end(), 0);
+  std::shuffle(pages.begin(), pages.end(), std::mt19937_64(2));
+  const Array<int32_t> table(pages);
+  const auto run = [&](int64_t rows, int64_t n, int calls) {
+    Array<float> q(rows * kHeads * kDim), w(rows * kHeads), scores(rows * n), exact(n);
+    q.Fill(3);
+    w.Fill(4, 0.01f, 0.02f);
+    std::vector<int64_t> ends(static_cast<size_t>(rows));
+    for (int64_t r = 0; r < rows; ++r) ends[static_cast<size_t>(r)] = n - rows + 1 + r;
+    const Array<int64_t> visible(ends);
+    IndexScoresParams p{rows,
+                        kHeads,
+                        q.data(),
+                        w.data(),
+                        {keys.data(), DType::kBF16, kPage, kDim},
+                        table.data(),
+                        visible.data(),
+                        scores.data(),
+                        n};
+    const auto op = [&](int i) {
+      IndexScoresParams call = p;
+      call.block_table = table.data() + i % (kPool / n) * (n / kPage);
+      CudaOps()->index_scores(call, bench->context().exec());
+    };
+    op(0);
+    IndexScoresParams one = p;
+    one.rows = 1;
+    one.scores = exact.data();
+    CudaOps()->index_scores(one, bench->context().exec(true));
+    std::vector<float> got = scores.Host(), want = exact.Host();
+    got.resize(static_cast<size_t>(ends[0]));
+    want.resize(static_cast<size_t>(ends[0]));
+    double pairs = 0;
+    for (int64_t end : ends) pairs += static_cast<double>(end);
+    bench->Run("index_scores rows " + std::to_string(rows) + " N " + Size(n),
+               RelativeError(got, want) < 1e-2, static_cast<double>(n) * kDim * 2 + pairs * 4,
+               pairs * kHeads * kDim * 2, calls, op);
+  };
+  for (int64_t n = 16 << 10; n <= 1 << 20; n *= 2) {
+    run(1, n, static_cast<int>(std::min<int64_t>(32, std::max<int64_t>(4, kPool / n))));
+  }
+  run(2, 128 << 10, 8);
+  run(4, 128 << 10, 8);
+  run(2048, 32 << 10, 1);
+}
+
+bool SelectedRight(const std::vector<float>& scores, int64_t n, int32_t m,
+                   const std::vector<Item>& items, Item excluded) {
+  std::vector<Item> all(static_cast<size_t>(n));
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i] = {OrderKey(scores[i]), static_cast<int32_t>(i)};
+  }
+  std::nth_element(all.begin(), all.begin() + m, all.end(), Precedes);
+  bool right = all[static_cast<size_t>(m)].index == excluded.index;
+  std::sort(all.begin(), all.begin() + m, [](Item a, Item b) { return a.index < b.index; });
+  for (int32_t i = 0; i < m; ++i) {
+    right = right && all[static_cast<size_t>(i)].index == items[static_cast<size_t>(i)].index;
+  }
+  return right;
+}
+
+void SelectTop(Bench* bench) {
+  constexpr int64_t kPool = int64_t{64} << 20;  // scores: 256 MiB
+  Array<float> scores(kPool);
+  const auto run = [&](int64_t rows, int64_t n, int32_t m, const char* what) {
+    const Array<int64_t> visible(std::vector<int64_t>(static_cast<size_t>(rows), n));
+    const Array<int32_t> ms(std::vector<int32_t>(static_cast<size_t>(rows), m)), counts(rows);
+    const Array<Item> items(rows * m), excluded(rows);
+    const int64_t sets = kPool / (rows * n);
+    const auto op = [&](int i) {
+      CudaOps()->select_top({rows, scores.data() + i % sets * rows * n, n, visible.data(),
+                             ms.data(), items.data(), m, counts.data(), excluded.data()},
+                            bench->context().exec());
+    };
+    op(0);
+    std::vector<float> first(static_cast<size_t>(n));
+    WEFT_CUDA_CHECK(cudaDeviceSynchronize());
+    WEFT_CUDA_CHECK(cudaMemcpy(first.data(), scores.data(), first.size() * 4, cudaMemcpyDefault));
+    const bool right = SelectedRight(first, n, m, items.Host(), excluded.Host()[0]);
+    bench->Run("select_top rows " + std::to_string(rows) + " N " + Size(n) + " m " +
+                   std::to_string(m) + " " + what,
+               right, static_cast<double>(rows * n) * 4, 0,
+               static_cast<int>(std::min<int64_t>(rows > 64 ? 4 : 64, sets)), op);
+  };
+  for (const bool narrow : {false, true}) {
+    scores.Fill(5, narrow ? 1.2f : 1.0f, narrow ? 6.0f : 0.0f);
+    const char* what = narrow ? "narrow" : "normal";
+    for (int64_t n = 16 << 10; n <= 1 << 20; n *= n == 16 << 10 ? 4 : 2) {
+      run(1, n, 2048, what);
+      if (narrow) continue;
+      run(1, n, 1083, what);
+      run(1, n, 302, what);
+    }
+    run(8, 128 << 10, 2048, what);
+    run(64, 128 << 10, 2048, what);
+    run(512, 128 << 10, 2048, what);
+  }
+}
+
+void SparseMla(Bench* bench) {
+  constexpr int32_t kLatent = 512, kRope = 64, kWidth = kLatent + kRope;
+  constexpr int64_t kRows = 1 << 20;
+  Array<uint16_t> kv(kRows * kWidth);
+  kv.Fill(6);
+  std::mt19937_64 random(7);
+  const auto run = [&](int64_t batch, int32_t heads, int32_t k) {
+    const int64_t sets = std::max<int64_t>(1, 64 / batch);
+    std::vector<int32_t> entries(static_cast<size_t>(sets * batch * k));
+    for (int32_t& entry : entries) entry = static_cast<int32_t>(random() % kRows);
+    for (int64_t i = 0; i < sets * batch; ++i) {
+      std::sort(entries.begin() + i * k, entries.begin() + (i + 1) * k);
+    }
+    const Array<int32_t> lists(entries);
+    const Array<int32_t> counts(std::vector<int32_t>(static_cast<size_t>(batch), k));
+    const int64_t pairs = batch * heads;
+    Array<float> q(pairs * kWidth), o(pairs * kLatent), max(pairs), sum(pairs);
+    q.Fill(8);
+    SparseMlaParams p;
+    p.rows = batch;
+    p.heads = heads;
+    p.latent = kLatent;
+    p.rope = kRope;
+    p.scale = 0.1f;
+    p.q = q.data();
+    p.kv = kv.data();
+    p.lists = lists.data();
+    p.list_stride = k;
+    p.counts = counts.data();
+    p.max = max.data();
+    p.sum = sum.data();
+    p.o = o.data();
+    const auto once = [&](bool exact) {
+      const Exec exec = bench->context().exec(exact);
+      SparseMlaParams first = p;
+      first.rows = std::min<int64_t>(batch, 2);
+      InitSparseMlaCuda(exact ? first : p, exec);
+      CudaOps()->sparse_mla(exact ? first : p, exec);
+      FinishSparseMlaCuda(exact ? first : p, nullptr, exec);
+      std::vector<float> out = o.Host();
+      out.resize(static_cast<size_t>(first.rows * heads * kLatent));
+      return out;
+    };
+    const std::vector<float> got = once(false);
+    const bool right = RelativeError(got, once(true)) < 1e-2;
+    InitSparseMlaCuda(p, bench->context().exec());
+    const double rows = static_cast<double>(batch) * k;
+    bench->Run("sparse_mla batch " + std::to_string(batch) + " heads " + std::to_string(heads) +
+                   " k " + std::to_string(k),
+               right, rows * kWidth * 2 + static_cast<double>(pairs) * (kWidth + 2 * kLatent) * 4,
+               rows * heads * (kWidth + kLatent) * 2, static_cast<int>(std::max<int64_t>(4, sets)),
+               [&](int i) {
+                 SparseMlaParams call = p;
+                 call.lists = lists.data() + i % sets * batch * k;
+                 CudaOps()->sparse_mla(call, bench->context().exec());
+               });
+  };
+  for (int32_t heads : {128, 64, 16}) {
+    for (int32_t k : {2048, 2432}) {
+      for (int64_t batch : {1, 8, 128}) run(batch, heads, k);
+    }
+  }
+  run(1024, 128, 2048);
+}
+
+void Linear(Bench* bench) {
+  const auto run = [&](int32_t n, int32_t k, DType dtype) {
+    const int64_t elements = PackedMatrix::Elements(n, k, MatrixLayout::kRows);
+    const auto bytes = static_cast<double>(elements) * static_cast<double>(SizeOf(dtype));
+    const int64_t copies = std::max<int64_t>(2, static_cast<int64_t>(400e6 / bytes));
+    Array<uint16_t> w16(dtype == DType::kBF16 ? copies * elements : 1);
+    Array<float> w32(dtype == DType::kF32 ? copies * elements : 1);
+    w16.Fill(9);
+    w32.Fill(9);
+    for (int64_t m : {1, 8, 16, 128, 1024}) {
+      if (dtype == DType::kF32 && m > 16) continue;
+      Array<float> x(m * k), y(m * n);
+      x.Fill(10);
+      const auto op = [&](int i, bool exact) {
+        const int64_t at = i % copies * elements;
+        const void* w = dtype == DType::kBF16 ? static_cast<const void*>(w16.data() + at)
+                                              : static_cast<const void*>(w32.data() + at);
+        CudaOps()->linear(
+            {m,
+             x.data(),
+             k,
+             {.panels = w, .dtype = dtype, .n = n, .k = k, .layout = MatrixLayout::kRows},
+             y.data(),
+             n,
+             false},
+            bench->context().exec(exact));
+      };
+      op(0, false);
+      const std::vector<float> got = y.Host();
+      op(0, true);
+      const bool right = RelativeError(got, y.Host()) < 1e-2;
+      bench->Run("linear M " + std::to_string(m) + " N " + std::to_string(n) + " K " +
+                     std::to_string(k) + " " + Name(dtype),
+                 right, bytes + static_cast<double>(m) * (n + k) * 4,
+                 dtype == DType::kBF16 ? 2.0 * static_cast<double>(m) * n * k : 0,
+                 static_cast<int>(std::min<int64_t>(copies, 16)), [&](int i) { op(i, false); });
+    }
+  };
+  run(7168, 16384, DType::kBF16);
+  run(24576, 1536, DType::kBF16);
+  run(4096, 7168, DType::kBF16);
+  run(2112, 7168, DType::kBF16);
+  run(576, 7168, DType::kBF16);
+  run(256, 7168, DType::kF32);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const char* json = nullptr;
+  const char* only = "";
+  for (int i = 1; i + 1 < argc; i += 2) {
+    if (std::strcmp(argv[i], "--json") == 0) json = argv[i + 1];
+    if (std::strcmp(argv[i], "--only") == 0) only = argv[i + 1];
+  }
+  try {
+    Bench bench(json, only);
+    if (bench.Wanted("index_scores")) IndexScores(&bench);
+    if (bench.Wanted("select_top")) SelectTop(&bench);
+    if (bench.Wanted("sparse_mla")) SparseMla(&bench);
+    if (bench.Wanted("linear")) Linear(&bench);
+    return bench.failed() ? 1 : 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}
