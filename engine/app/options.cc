@@ -65,8 +65,10 @@ void AddModelOptions(CLI::App& app, EngineOptions* o) {
       ->capture_default_str();
   app.add_option(
       "--script", o->script,
-      "run the requests of this file (one JSON object a line, - for standard input), print "
-      "the results, and end");
+      "run the requests of this file, print the results, and end; one JSON object a line (- for "
+      "standard input) with prompt_ids, and any of max_tokens, stop_ids, committed_ids, "
+      "logprobs_from, temperature, top_p, seed, cache_salt, selection {mode, index_topk, "
+      "coverage}");
   app.add_option("--threads", o->threads,
                  "compute threads per rank; 0: cores over ranks of the host")
       ->check(CLI::Range(0, 1024))
@@ -155,10 +157,12 @@ void AddSchedulingOptions(CLI::App& app, EngineOptions* o) {
                  "requests that may wait for a place; one more gets RESOURCE_EXHAUSTED")
       ->check(CLI::Range(0, 1 << 30))
       ->capture_default_str();
-  app.add_option("--max-step-ms", o->max_step_ms,
-                 "while answers stream, prompts are read in chunks that keep a step within this "
-                 "time, as predicted from measured steps, but never of less than 16 tokens; 0: "
-                 "whole chunks")
+  app.add_option(
+         "--max-step-ms", o->max_step_ms,
+         "while answers stream, prompts are read in chunks that keep a step within this "
+         "time, as predicted from measured steps; a prompt gets at least 16 tokens a step, and as "
+         "much time as the answers take; 0: "
+         "whole chunks")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   AddChoice(app, "--prefix-cache", &o->prefix_cache, kSwitch,

@@ -41,7 +41,7 @@ struct EngineOptions {
   int32_t max_context = 0;                      // 0: the model's
   int32_t max_sequences = 64;
   int32_t max_waiting = 1024;  // requests
-  double max_step_ms = 0;      // while sequences stream; 0: no limit
+  double max_step_ms = 100;    // while sequences stream; 0: no limit
   bool prefix_cache = true;
   int32_t threads = 0;  // per rank; 0: cores over ranks of the host
   std::string isa = "auto";

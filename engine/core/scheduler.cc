@@ -166,10 +166,11 @@ int32_t Scheduler::AddRow(Sequence& sequence, int32_t budget, StepPlan* plan) {
   return row.count;
 }
 
-int64_t Scheduler::PrefillTokens(const StepWork& planned, const Sequence& sequence,
-                                 bool first) const {
-  const double left = options_.max_step_ms - cost_.Milliseconds(planned);
-  const int64_t least = first ? options_.min_prefill_tokens : 0;
+int64_t Scheduler::PrefillTokens(const StepWork& decode, const StepWork& planned,
+                                 const Sequence& sequence) const {
+  const double limit = std::max(options_.max_step_ms, 2 * cost_.Milliseconds(decode));
+  const double left = limit - cost_.Milliseconds(planned);
+  const int64_t least = planned.tokens == decode.tokens ? options_.min_prefill_tokens : 0;
   return std::max(least, cost_.TokensWithin(left, sequence.cached));
 }
 
@@ -178,8 +179,7 @@ void Scheduler::AddRows(bool dense, StepPlan* plan) {
                                    [](const SequencePtr& s) { return IsDecode(*s); });
   const bool limited = streams && options_.max_step_ms > 0;
   int64_t budget = options_.max_step_tokens;
-  StepWork planned;
-  bool first_prefill = true;
+  StepWork planned, decoded;
   for (const bool decode : {true, false}) {
     // By index: granting pages may take sequences off the back.
     for (size_t i = 0; i < running_.size() && budget > 0; ++i) {
@@ -187,7 +187,7 @@ void Scheduler::AddRows(bool dense, StepPlan* plan) {
       if (IsDense(sequence) != dense || IsDecode(sequence) != decode) continue;
       if (!decode) Reuse(sequence);
       if (!decode && limited) {
-        budget = std::min(budget, PrefillTokens(planned, sequence, first_prefill));
+        budget = std::min(budget, PrefillTokens(decoded, planned, sequence));
       }
       const auto count =
           static_cast<int32_t>(std::min<int64_t>(budget, sequence.total() - sequence.cached));
@@ -198,7 +198,7 @@ void Scheduler::AddRows(bool dense, StepPlan* plan) {
       }
       planned.Add(sequence.cached, count);
       budget -= AddRow(sequence, count, plan);
-      first_prefill &= decode;
+      if (decode) decoded = planned;
     }
   }
 }

@@ -26,7 +26,7 @@ struct SchedulerOptions {
   std::string prefix_root =
       {};  // names all that shapes keys and latents, beside tokens and selection
   // While sequences stream, prefill takes only as much of a step as keeps it within this time, as
-  // predicted, but never less than min_prefill_tokens. 0: no limit.
+  // predicted, but never less than min_prefill_tokens, nor less than doubles it. 0: no limit.
   double max_step_ms = 0;
   int32_t min_prefill_tokens = 16;
 };
@@ -69,7 +69,8 @@ class Scheduler {
   // Adds up to `budget` tokens of the sequence; returns how many.
   int32_t AddRow(Sequence& sequence, int32_t budget, StepPlan* plan);
   void AddRows(bool dense, StepPlan* plan);
-  int64_t PrefillTokens(const StepWork& planned, const Sequence& sequence, bool first) const;
+  int64_t PrefillTokens(const StepWork& decode, const StepWork& planned,
+                        const Sequence& sequence) const;
 
   SchedulerOptions options_;
   BlockManager blocks_;

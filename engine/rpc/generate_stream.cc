@@ -25,6 +25,7 @@ void FillFinished(const FinishedEvent& event, v1::Finished* out) {
   if (event.reason == FinishReason::kStop) out->set_stop_id(event.stop_id);
   out->set_prompt_tokens(event.prompt_tokens);
   out->set_output_tokens(event.output_tokens);
+  out->set_cached_tokens(event.cached_tokens);
   out->set_queue_seconds(event.queue_seconds);
   out->set_prefill_seconds(event.prefill_seconds);
   out->set_decode_seconds(event.decode_seconds);

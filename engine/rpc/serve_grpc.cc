@@ -93,6 +93,7 @@ class EngineService final : public v1::Engine::CallbackService {
     info->set_waiting(state.waiting);
     info->set_pages_total(state.pages_total);
     info->set_pages_free(state.pages_free);
+    info->set_pages_cached(state.pages_cached);
     info->set_steps(state.steps);
     info->set_last_step_age_seconds(state.last_step_age_seconds);
     info->set_rows_read(state.rows_read);
@@ -110,6 +111,7 @@ class EngineService final : public v1::Engine::CallbackService {
     out.committed.assign(request.committed_ids().begin(), request.committed_ids().end());
     out.sampling = {request.sampling().temperature(), request.sampling().top_p(), request.seed()};
     out.max_tokens = request.max_tokens();
+    out.cache_salt = request.cache_salt();
     out.stop_ids.assign(request.stop_ids().begin(), request.stop_ids().end());
     if (request.has_logprobs_from()) out.logprobs_from = request.logprobs_from();
     return out;

@@ -1,5 +1,5 @@
 // What streams feel of a long prompt, measured on this machine; not run by itself:
-//   weft_engine_tests "[.measure]"
+//   weft_engine_tests "[measure]"
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdio>
@@ -65,7 +65,7 @@ void Measure(Cluster* cluster, int32_t streams, int32_t length, double max_step_
 
 }  // namespace
 
-TEST_CASE("mixed load", "[.measure]") {
+TEST_CASE("mixed load", "[measure]") {
   ClusterOptions options{DemoModel(), 2};
   options.positions = 32768;
   options.kv = options.index = DType::kBF16;

@@ -152,6 +152,17 @@ TEST_CASE("simulation: a budget that streams alone use up still lets prompts thr
   CHECK(simulation.traces[2].first_token < simulation.traces[3].first_token);
 }
 
+TEST_CASE("simulation: on a machine too slow for the budget a prompt gets half of every step") {
+  Simulation simulation(Budget(5));
+  std::vector<Load> loads(60, {0, 50, 400});
+  loads.push_back({10000, 8000, 1});
+  simulation.Run(loads);
+  // The streams take 66 ms a step, and the prompt's share is as much: some 66 tokens.
+  CHECK(simulation.traces.back().first_token - 10000 < 8000 / 60 * 135);
+  const std::vector<double>& gaps = simulation.traces[0].gaps;
+  CHECK(Worst({gaps.begin() + 100, gaps.end()}) < 135);
+}
+
 TEST_CASE("simulation: thousands of requests, short among long, all end, in order of arrival") {
   const bool tight_pages = GENERATE(false, true);
   CAPTURE(tight_pages);

@@ -75,8 +75,8 @@ TEST_CASE("a request that kills its engines ends with INTERNAL, and no other doe
   const Heard ended = bad.get();
   CHECK(ended.status.error_code() == StatusCode::INTERNAL);
   CHECK_THAT(ended.status.error_message(), Contains("3 engines in a row died when this request"));
-  // Two before it is a suspect, three on trial; this test kills so fast that a death or two may fall
-  // between two looks at the engine, and is not counted.
+  // Two before it is a suspect, three on trial; this test kills so fast that a death or two may
+  // fall between two looks at the engine, and is not counted.
   CHECK(deaths <= 7);
   for (auto& call : good) {
     const Heard heard = call.get();

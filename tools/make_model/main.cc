@@ -2,7 +2,9 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include "engine/model/json_keys.h"
 #include "tools/make_model/make_model.h"
@@ -49,6 +51,10 @@ int main(int argc, char** argv) {
   }
   try {
     app.parse(argc, argv);
+    // Tensors of two checkpoints in one folder would make a third that nobody asked for.
+    if (std::filesystem::exists(out) && !std::filesystem::is_empty(out)) {
+      throw std::runtime_error(out + " must not exist or be an empty folder");
+    }
     if (random->parsed()) {
       nlohmann::json config = weft::ReadJson(in);
       for (const std::string& set : sets) Set(set, &config);
