@@ -65,7 +65,9 @@ TensorToWrite AsBf16(const Matrix& m) {
   return {m.name, "BF16", m.shape, 2 * m.height() * m.width(), [m](std::ostream& out) {
             ForStrips(m, [&](const float* x, int64_t rows) {
               std::vector<uint16_t> bits(static_cast<size_t>(rows * m.width()));
-              std::transform(x, x + bits.size(), bits.begin(), isa_plain::Bf16Of);
+              // A lambda, since the function itself has to be inlined.
+              std::transform(x, x + bits.size(), bits.begin(),
+                             [](float value) { return isa_plain::Bf16Of(value); });
               Write(out, bits);
             });
           }};
