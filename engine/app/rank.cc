@@ -161,7 +161,8 @@ void LogAudit(const SelectionFigures& figures) {
                figures.audit_recall_sum / static_cast<double>(figures.audited));
 }
 
-void Lead(const EngineOptions& options, ControlServer* control, SignalWaiter* signals,
+void Lead(const EngineOptions& options, ControlServer* control,
+          [[maybe_unused]] SignalWaiter* signals,  // a script ends by itself
           Ready* ready) {
   const RunnerOptions& run = ready->run;
   const EngineIdentity identity = IdentityOf(options, *ready);
