@@ -47,9 +47,11 @@ bool Report(const EngineOptions& options, std::ostream& out) {
   const CheckpointFolder folder(options.check);
   DescribeTensors(folder, out);
   const CacheOptions cache{options.kv_dtype, options.index_dtype, options.page_tokens, 1};
+  const Partition partition = PartitionOf(options, config, options.check_ranks);
+  out << "partition: " << Name(partition) << "\n";
   std::vector<std::string> problems;
   for (int rank = 0; rank < options.check_ranks; ++rank) {
-    const WeightsReport report = CheckWeights(config, folder, rank, options.check_ranks);
+    const WeightsReport report = CheckWeights(config, folder, rank, options.check_ranks, partition);
     out << "rank " << rank << " of " << options.check_ranks << ": " << report.bytes
         << " bytes of packed weights\n";
     if (rank == 0) problems = report.problems;  // every rank checks every tensor

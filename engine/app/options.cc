@@ -7,6 +7,8 @@
 #include <map>
 #include <stdexcept>
 
+#include "engine/model/shards.h"
+
 namespace weft {
 namespace {
 
@@ -21,6 +23,10 @@ const std::map<std::string, DType> kCacheTypes = {
 const std::map<std::string, Exchange> kExchanges = {{"rows", Exchange::kRows},
                                                     {"partial", Exchange::kPartial}};
 const std::map<std::string, bool> kSwitch = {{"on", true}, {"off", false}};
+const std::map<std::string, bool> kPartitions = {{"gather", false}, {"reduce", true}};
+const std::map<std::string, ExpertSharing> kExperts = {{"auto", ExpertSharing::kAuto},
+                                                       {"split", ExpertSharing::kSplit},
+                                                       {"whole", ExpertSharing::kWhole}};
 const std::map<std::string, bool> kPlacements = {{"rotated", true}, {"round-robin", false}};
 
 template <typename T>
@@ -69,6 +75,12 @@ void AddModelOptions(CLI::App& app, EngineOptions* o) {
       "standard input) with prompt_ids, and any of max_tokens, stop_ids, committed_ids, "
       "logprobs_from, temperature, top_p, seed, cache_salt, selection {mode, index_topk, "
       "coverage}");
+  AddChoice(app, "--partition", &o->reduce, kPartitions,
+            "gather: weights by output features, the same bits for every number of ranks; reduce: "
+            "in pairs, with one sum over the ranks a block");
+  AddChoice(app, "--experts", &o->experts, kExperts,
+            "with --partition reduce, each expert over all ranks or whole on one; auto: split "
+            "while a slice is at least 128 wide");
   app.add_option("--threads", o->threads,
                  "compute threads per rank; 0: cores over ranks of the host")
       ->check(CLI::Range(0, 1024))
@@ -186,6 +198,9 @@ bool ParseOptions(int argc, char** argv, EngineOptions* options, int* exit_code)
     if (options->model.empty() == options->check.empty()) {
       throw CLI::ValidationError("--model", "is required, or --check");
     }
+    if (options->experts != ExpertSharing::kAuto && !options->reduce) {
+      throw CLI::ValidationError("--experts", "needs --partition reduce");
+    }
   } catch (const CLI::ParseError& error) {
     // One voice for the job, before MPI runs.
     const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
@@ -209,6 +224,8 @@ Settings SettingsOf(const EngineOptions& o, const std::string& fingerprint) {
           {"audit", std::to_string(o.audit)},
           {"placement", o.rotated ? "rotated" : "round-robin"},
           {"block_size", std::to_string(o.block_size)},
+          {"partition", o.reduce ? "reduce" : "gather"},
+          {"experts", std::to_string(static_cast<int>(o.experts))},
           {"kv_dtype", Name(o.kv_dtype)},
           {"index_dtype", Name(o.index_dtype)},
           {"page_tokens", std::to_string(o.page_tokens)},
@@ -217,6 +234,12 @@ Settings SettingsOf(const EngineOptions& o, const std::string& fingerprint) {
           {"chunk", std::to_string(o.chunk)},
           {"max_context", std::to_string(o.max_context)},
           {"max_sequences", std::to_string(o.max_sequences)}};
+}
+
+Partition PartitionOf(const EngineOptions& o, const ModelConfig& config, int ranks) {
+  if (!o.reduce) return Partition::kGather;
+  if (o.experts == ExpertSharing::kAuto) return DefaultReduce(config, ranks);
+  return o.experts == ExpertSharing::kSplit ? Partition::kReduceSplit : Partition::kReduceWhole;
 }
 
 void ResolveForModel(const ModelConfig& config, EngineOptions* o) {

@@ -8,11 +8,15 @@
 #include "engine/control/control.h"
 #include "engine/core/engine.h"
 #include "engine/model/config.h"
+#include "engine/model/partition.h"
 #include "engine/run/caches.h"
 #include "engine/run/exchange.h"
 #include "kernels/select/placement.h"
 
 namespace weft {
+
+// How partition `reduce` shares experts; auto: DefaultReduce.
+enum class ExpertSharing : uint8_t { kAuto, kSplit, kWhole };
 
 struct EngineOptions {
   std::string model;                      // folder
@@ -30,6 +34,8 @@ struct EngineOptions {
   bool rotated = true;
   int32_t block_size = 1;  // b
 
+  bool reduce = false;  // partition
+  ExpertSharing experts = ExpertSharing::kAuto;
   DType kv_dtype = DType::kBF16;
   DType index_dtype = DType::kBF16;
   int32_t page_tokens = 64;  // P
@@ -56,6 +62,9 @@ bool ParseOptions(int argc, char** argv, EngineOptions* options, int* exit_code)
 
 // What ranks must agree on, with the model's fingerprint.
 Settings SettingsOf(const EngineOptions& options, const std::string& fingerprint);
+
+// Of a model over so many ranks.
+Partition PartitionOf(const EngineOptions& options, const ModelConfig& config, int ranks);
 
 // Fills what depends on the model, and checks it. Throws std::invalid_argument.
 void ResolveForModel(const ModelConfig& config, EngineOptions* options);

@@ -108,6 +108,7 @@ struct Ready {
   std::unique_ptr<Runner> runner;
   const Ops* ops;
   RunnerOptions run;
+  Partition partition;
   Hooks hooks;
 };
 
@@ -119,9 +120,12 @@ std::string PlacementName(const Placement& placement) {
 EngineIdentity IdentityOf(const EngineOptions& options, const Ready& ready) {
   const std::string arithmetic = std::string("cpu fp32, kv ") + Name(options.kv_dtype) +
                                  ", index " + Name(options.index_dtype);
-  return {ready.fingerprint, PlacementName(ready.run.placement),
-          "gather",          Name(ready.run.exchange),
-          arithmetic,        ready.ops->name};
+  return {ready.fingerprint,
+          PlacementName(ready.run.placement),
+          Name(ready.partition),
+          Name(ready.run.exchange),
+          arithmetic,
+          ready.ops->name};
 }
 
 SchedulerOptions SchedulingOf(const EngineOptions& options, const Ready& ready,
@@ -148,7 +152,9 @@ void MakeRunner(const EngineOptions& options, const CheckpointFolder& folder, Re
   ready->run.exchange = options.exchange;
   ready->run.audit = options.audit;
   ready->run.exchange_bytes = options.exchange_memory;
-  ModelWeights weights = LoadWeights(ready->config, folder, rank, ranks, ProgressPrinter(rank));
+  ready->partition = PartitionOf(options, ready->config, ranks);
+  ModelWeights weights =
+      LoadWeights(ready->config, folder, rank, ranks, ready->partition, ProgressPrinter(rank));
   spdlog::debug("weights of this rank: {} MB", weights.packed_bytes >> 20);
   ready->runner =
       std::make_unique<Runner>(ready->config, std::move(weights), ready->run, ready->comm.get(),
@@ -184,12 +190,11 @@ void Lead(const EngineOptions& options, ControlServer* control,
   SelectionPlan plan;
   engine.ResolveSelection({}, &plan);
   spdlog::info(
-      "{}: {} layers, {} ranks x {} threads ({}), {} selection K={} m={}, {}, exchange {}, cache "
-      "{} "
-      "tokens in {} pages of {} KB a rank ({})",
+      "{}: {} layers, {} ranks x {} threads ({}), {} selection K={} m={}, {}, partition {}, "
+      "exchange {}, cache {} tokens in {} pages of {} KB a rank ({})",
       ready->config.model_type, ready->config.layers, run.placement.ranks,
       ready->pool->exec().workers, identity.isa, Name(plan.mode), plan.topk, plan.m,
-      identity.placement, identity.exchange,
+      identity.placement, identity.partition, identity.exchange,
       (run.cache.pages - 1) * run.cache.page_tokens * run.placement.ranks, run.cache.pages - 1,
       Caches::BytesPerPage(ready->config, run.cache) >> 10, identity.arithmetic);
   const Watch watch{control->Descriptors(), [control] {

@@ -51,10 +51,12 @@ size_t PackedBytes(const PackedMatrix& m) {
   return PanelBytes(m) + static_cast<size_t>(panels * m.ColumnBlocks() * 16) * sizeof(float);
 }
 
-void RefuseNan(const MatrixView& view) {
-  const auto* bytes = reinterpret_cast<const uint8_t*>(view.data);
+void RefuseNan(const MatrixView& view, int64_t column, int64_t columns) {
+  const auto* row = reinterpret_cast<const uint8_t*>(view.data) + column;
   bool nan = false;
-  for (int64_t i = 0; i < view.rows * view.cols; ++i) nan |= (bytes[i] & 0x7F) == 0x7F;
+  for (int64_t i = 0; i < view.rows; ++i, row += view.cols) {
+    for (int64_t j = 0; j < columns; ++j) nan |= (row[j] & 0x7F) == 0x7F;
+  }
   if (nan) view.tensor->Fail("holds a NaN");
 }
 
@@ -164,11 +166,16 @@ std::vector<float> PackPlan::Vector(const std::string& name, int64_t size) {
 }
 
 void PackPlan::Pack(const MatrixView& view, Slice slice, PackedMatrix* out) {
+  Pack(view, slice, {0, static_cast<int32_t>(view.cols)}, out);
+}
+
+void PackPlan::Pack(const MatrixView& view, Slice slice, Slice columns, PackedMatrix* out) {
   *out = {};
   out->dtype = PackedType(view.dtype);
   out->n = slice.count;
-  out->k = static_cast<int32_t>(view.cols);
-  AddJob(view.Rows(slice.begin, slice.count), false, out);
+  out->k = columns.count;
+  out->first_column = columns.begin % PackedMatrix::kScaleBlock;
+  AddJob(view.Rows(slice.begin, slice.count), columns.begin, false, out);
 }
 
 void PackPlan::PackTransposed(const MatrixView& view, PackedMatrix* out) {
@@ -177,12 +184,12 @@ void PackPlan::PackTransposed(const MatrixView& view, PackedMatrix* out) {
   out->n = static_cast<int32_t>(view.cols);
   out->k = static_cast<int32_t>(view.rows);
   out->first_column = static_cast<int32_t>(view.row % PackedMatrix::kScaleBlock);
-  AddJob(view, true, out);
+  AddJob(view, 0, true, out);
 }
 
-void PackPlan::AddJob(const MatrixView& view, bool transposed, PackedMatrix* out) {
-  if (out->n == 0) return;  // an empty slice: n == 0 and no panels
-  jobs_.push_back({view, transposed, out, open_bytes_});
+void PackPlan::AddJob(const MatrixView& view, int64_t column, bool transposed, PackedMatrix* out) {
+  if (out->n == 0 || out->k == 0) return;  // an empty slice has no panels
+  jobs_.push_back({view, column, transposed, out, open_bytes_});
   open_bytes_ += RoundUp(PackedBytes(*out));
   total_bytes_ += static_cast<int64_t>(PackedBytes(*out));
 }
@@ -200,19 +207,22 @@ void PackPlan::Run(const LoadProgress& progress) {
     *arena.buffer = MakeAligned(arena.bytes);
     for (; next < arena.end_job; ++next) {
       const Job& job = jobs_[next];
-      const void* src = job.view.data;
-      if (job.view.dtype == DType::kF8E4M3) RefuseNan(job.view);
+      const std::byte* src = job.view.data;
+      if (job.view.dtype == DType::kF8E4M3) {
+        RefuseNan(job.view, job.column, job.transposed ? job.view.cols : job.out->k);
+      }
       if (job.view.dtype == DType::kF16) {
         wide.resize(static_cast<size_t>(job.view.rows * job.view.cols));
         WidenToFloat(src, DType::kF16, job.view.rows * job.view.cols, wide.data());
-        src = wide.data();
+        src = reinterpret_cast<const std::byte*>(wide.data());
       }
+      src += job.column * static_cast<int64_t>(SizeOf(job.out->dtype));
       std::byte* dst = arena.buffer->get() + job.offset;
       PackMatrix(src, job.out->dtype, job.view.cols, job.out->n, job.out->k, job.transposed, dst);
       job.out->panels = dst;
       if (job.view.scales) {
         auto* scales = reinterpret_cast<float*>(dst + PanelBytes(*job.out));
-        PackScales(job.view.scales, job.view.ScaleColumns(), job.view.row, 0, *job.out,
+        PackScales(job.view.scales, job.view.ScaleColumns(), job.view.row, job.column, *job.out,
                    job.transposed, scales);
         job.out->scales = scales;
       }

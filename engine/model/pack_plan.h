@@ -63,9 +63,10 @@ class PackPlan {
 
   bool Has(const std::string& name) const { return folder_.Find(name) != nullptr; }
 
-  // Packs the rows of `slice`, or with `transposed` the transpose of all of `view`, into *out.
-  // `out` must stay where it is until Run is over.
+  // Packs the rows of `slice`, of them the columns of `columns` where given, or with `transposed`
+  // the transpose of all of `view`, into *out. `out` must stay where it is until Run is over.
   void Pack(const MatrixView& view, Slice slice, PackedMatrix* out);
+  void Pack(const MatrixView& view, Slice slice, Slice columns, PackedMatrix* out);
   void PackTransposed(const MatrixView& view, PackedMatrix* out);
 
   // Matrices added since the last call share one buffer.
@@ -80,6 +81,7 @@ class PackPlan {
  private:
   struct Job {
     MatrixView view;
+    int64_t column = 0;  // first one of the view
     bool transposed = false;
     PackedMatrix* out = nullptr;
     size_t offset = 0;  // in its arena
@@ -93,7 +95,7 @@ class PackPlan {
   const Tensor& Find(const std::string& name, const std::vector<int64_t>& shape, bool fp8);
   const Tensor& Checked(const std::string& name, const std::vector<int64_t>& shape, bool fp8);
   const float* Scales(const std::string& name, const std::vector<int64_t>& shape);
-  void AddJob(const MatrixView& view, bool transposed, PackedMatrix* out);
+  void AddJob(const MatrixView& view, int64_t column, bool transposed, PackedMatrix* out);
 
   const CheckpointFolder& folder_;
   std::vector<std::string>* problems_;

@@ -22,17 +22,33 @@ std::vector<int32_t> CountsOf(int32_t size, int32_t unit, int ranks) {
   return counts;
 }
 
-RankSlices SlicesOf(const ModelConfig& c, int rank, int ranks) {
+RankSlices SlicesOf(const ModelConfig& c, int rank, int ranks, Partition partition) {
+  const bool gather = partition == Partition::kGather;
+  const auto whole = [](int32_t size) { return Slice{0, size}; };
   const auto features = [&](int32_t size) { return SliceOf(size, kFeatureUnit, rank, ranks); };
   RankSlices slices;
   slices.heads = SliceOf(c.heads, rank, ranks);
-  slices.q_lora = features(c.q_lora);
-  slices.hidden = features(c.hidden);
+  slices.q_lora = gather ? features(c.q_lora) : whole(c.q_lora);
+  slices.hidden = gather ? features(c.hidden) : whole(c.hidden);
   slices.intermediate = features(c.intermediate);
   slices.moe_intermediate = features(c.moe_intermediate);
   slices.shared_intermediate = features(c.shared_intermediate());
   slices.vocab = SliceOf(c.vocab, kVocabUnit, rank, ranks);
+  if (partition == Partition::kReduceWhole) {
+    slices.moe_intermediate = whole(c.moe_intermediate);
+    slices.first_expert = rank;
+    slices.expert_step = ranks;
+  }
+  slices.o_inputs = gather ? whole(c.heads * c.v_head)
+                           : Slice{slices.heads.begin * c.v_head, slices.heads.count * c.v_head};
+  slices.intermediate_inputs = gather ? whole(c.intermediate) : slices.intermediate;
+  slices.moe_inputs = gather ? whole(c.moe_intermediate) : slices.moe_intermediate;
+  slices.shared_inputs = gather ? whole(c.shared_intermediate()) : slices.shared_intermediate;
   return slices;
+}
+
+Partition DefaultReduce(const ModelConfig& config, int ranks) {
+  return config.moe_intermediate / ranks >= 128 ? Partition::kReduceSplit : Partition::kReduceWhole;
 }
 
 }  // namespace weft

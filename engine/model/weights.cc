@@ -24,7 +24,8 @@ class LayerPlanner {
     if (w->is_moe) {
       PlanMoe(layer + "mlp.", w);
     } else {
-      PlanMlp(layer + "mlp.", c_.intermediate, slices_.intermediate, &w->mlp);
+      PlanMlp(layer + "mlp.", c_.intermediate, slices_.intermediate, slices_.intermediate_inputs,
+              &w->mlp);
     }
     plan_.EndArena(&w->arena);
   }
@@ -40,7 +41,8 @@ class LayerPlanner {
            &w->q_b);
     Whole(attn + "kv_a_proj_with_mqa.weight", c_.latent(), c_.hidden, &w->kv_a);
     PlanAbsorbed(attn + "kv_b_proj.weight", w);
-    Sliced(attn + "o_proj.weight", c_.hidden, c_.heads * c_.v_head, slices_.hidden, &w->o);
+    plan_.Pack(plan_.Matrix(attn + "o_proj.weight", c_.hidden, c_.heads * c_.v_head),
+               slices_.hidden, slices_.o_inputs, &w->o);
   }
 
   // kv_b holds dn rows of W_K and then dv rows of W_V for each head. W_K is applied to the query
@@ -65,10 +67,24 @@ class LayerPlanner {
     Whole(indexer + "weights_proj.weight", c_.index_heads, c_.hidden, &w->weights_proj);
   }
 
-  void PlanMlp(const std::string& mlp, int32_t width, Slice own, MlpWeights* w) {
-    Sliced(mlp + "gate_proj.weight", width, c_.hidden, own, &w->gate);
-    Sliced(mlp + "up_proj.weight", width, c_.hidden, own, &w->up);
-    Sliced(mlp + "down_proj.weight", c_.hidden, width, slices_.hidden, &w->down);
+  void PlanMlp(const std::string& mlp, int32_t width, Slice own, Slice inputs, MlpWeights* w) {
+    PackMlp(plan_.Matrix(mlp + "gate_proj.weight", width, c_.hidden),
+            plan_.Matrix(mlp + "up_proj.weight", width, c_.hidden),
+            plan_.Matrix(mlp + "down_proj.weight", c_.hidden, width), own, inputs, w);
+  }
+
+  void PackMlp(const MatrixView& gate, const MatrixView& up, const MatrixView& down, Slice own,
+               Slice inputs, MlpWeights* w) {
+    plan_.Pack(gate, own, &w->gate);
+    plan_.Pack(up, own, &w->up);
+    plan_.Pack(down, slices_.hidden, inputs, &w->down);
+  }
+
+  // Tensors of every expert are checked, those held here are packed.
+  void PackExpert(int32_t expert, const MatrixView& gate, const MatrixView& up,
+                  const MatrixView& down, MlpWeights* w) {
+    if (!slices_.Holds(expert)) return;
+    PackMlp(gate, up, down, slices_.moe_intermediate, slices_.moe_inputs, w);
   }
 
   void PlanMoe(const std::string& mlp, LayerWeights* w) {
@@ -81,27 +97,29 @@ class LayerPlanner {
     if (plan_.Has(mlp + "experts.gate_up_proj")) {
       PlanStackedExperts(mlp + "experts.", &w->experts);
     } else {
+      const int32_t width = c_.moe_intermediate;
       for (int32_t e = 0; e < experts; ++e) {
-        PlanMlp(mlp + "experts." + std::to_string(e) + ".", c_.moe_intermediate,
-                slices_.moe_intermediate, &w->experts[e]);
+        const std::string expert = mlp + "experts." + std::to_string(e) + ".";
+        PackExpert(e, plan_.Matrix(expert + "gate_proj.weight", width, c_.hidden),
+                   plan_.Matrix(expert + "up_proj.weight", width, c_.hidden),
+                   plan_.Matrix(expert + "down_proj.weight", c_.hidden, width), &w->experts[e]);
       }
     }
     if (c_.n_shared_experts > 0) {
       PlanMlp(mlp + "shared_experts.", c_.shared_intermediate(), slices_.shared_intermediate,
-              &w->shared);
+              slices_.shared_inputs, &w->shared);
     }
   }
 
   // Some writers stack the experts: gate_up_proj [E, 2 I, D] (gate first), down_proj [E, D, I].
   void PlanStackedExperts(const std::string& prefix, std::vector<MlpWeights>* experts) {
-    const int64_t count = c_.n_routed_experts, width = c_.moe_intermediate;
+    const int64_t width = c_.moe_intermediate;
+    const int32_t count = c_.n_routed_experts;
     const auto gate_up = plan_.Stacked(prefix + "gate_up_proj", count, 2 * width, c_.hidden);
     const auto down = plan_.Stacked(prefix + "down_proj", count, c_.hidden, width);
-    for (int64_t e = 0; e < count; ++e) {
-      MlpWeights& w = (*experts)[e];
-      plan_.Pack(gate_up[e].Rows(0, width), slices_.moe_intermediate, &w.gate);
-      plan_.Pack(gate_up[e].Rows(width, width), slices_.moe_intermediate, &w.up);
-      plan_.Pack(down[e], slices_.hidden, &w.down);
+    for (int32_t e = 0; e < count; ++e) {
+      PackExpert(e, gate_up[e].Rows(0, width), gate_up[e].Rows(width, width), down[e],
+                 &(*experts)[e]);
     }
   }
 
@@ -163,7 +181,7 @@ void RefuseExtras(const ModelConfig& config, const PackPlan& plan) {
   extras.front()->Fail("is not part of the model that config.json describes" + others);
 }
 
-ModelWeights EmptyWeights(const ModelConfig& config, int rank, int ranks) {
+ModelWeights EmptyWeights(const ModelConfig& config, int rank, int ranks, Partition partition) {
   if (ranks < 1 || rank < 0 || rank >= ranks) {
     throw std::invalid_argument("weights of rank " + std::to_string(rank) + " of " +
                                 std::to_string(ranks));
@@ -171,7 +189,8 @@ ModelWeights EmptyWeights(const ModelConfig& config, int rank, int ranks) {
   ModelWeights w;
   w.rank = rank;
   w.ranks = ranks;
-  w.slices = SlicesOf(config, rank, ranks);
+  w.partition = partition;
+  w.slices = SlicesOf(config, rank, ranks, partition);
   return w;
 }
 
@@ -191,8 +210,8 @@ void PlanAll(const ModelConfig& config, PackPlan* plan, ModelWeights* w) {
 }  // namespace
 
 ModelWeights LoadWeights(const ModelConfig& config, const CheckpointFolder& folder, int rank,
-                         int ranks, const LoadProgress& progress) {
-  ModelWeights w = EmptyWeights(config, rank, ranks);
+                         int ranks, Partition partition, const LoadProgress& progress) {
+  ModelWeights w = EmptyWeights(config, rank, ranks, partition);
   PackPlan plan(folder);
   PlanAll(config, &plan, &w);
   RefuseExtras(config, plan);
@@ -201,9 +220,9 @@ ModelWeights LoadWeights(const ModelConfig& config, const CheckpointFolder& fold
 }
 
 WeightsReport CheckWeights(const ModelConfig& config, const CheckpointFolder& folder, int rank,
-                           int ranks) {
+                           int ranks, Partition partition) {
   WeightsReport report;
-  ModelWeights w = EmptyWeights(config, rank, ranks);
+  ModelWeights w = EmptyWeights(config, rank, ranks, partition);
   PackPlan plan(folder, &report.problems);
   PlanAll(config, &plan, &w);
   report.bytes = w.packed_bytes;

@@ -1,7 +1,6 @@
-// The weights of one rank under partition `gather`: every split matrix by output features,
-// activations gathered in between. Matrices keep the checkpoint's bf16, fp32 or
-// FP8 with its block scales (fp16 becomes fp32), packed for kernels/ops/linear.h; norms and biases
-// are fp32. An empty slice has n == 0.
+// The weights of one rank (see partition.h). Matrices keep the checkpoint's bf16, fp32 or FP8 with
+// its block scales (fp16 becomes fp32), packed for kernels/ops/linear.h; norms and biases are fp32.
+// An empty slice has n == 0 or k == 0.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +17,14 @@
 
 namespace weft {
 
-// Shapes below are [outputs, inputs]; "own" is this rank's slice. Names of widths: see config.h.
+// Shapes below are [outputs, inputs]; "own" is this rank's slice, "in" the inputs that it has (see
+// RankSlices). Names of widths: see config.h.
 
 // silu(gate x) * (up x), then down: a dense layer, one expert, or the shared one.
 struct MlpWeights {
   PackedMatrix gate;  // [own of width, D]
   PackedMatrix up;    // [own of width, D]
-  PackedMatrix down;  // [own of D, width]: needs the activations of every rank
+  PackedMatrix down;  // [own of D, in of width]
 };
 
 // Replicated; absent in layers that share indices.
@@ -47,14 +47,14 @@ struct LayerWeights {
   PackedMatrix kv_a;              // [c + dr, D], replicated
   std::vector<PackedMatrix> w_k;  // [own heads] of [c, dn]: q' = W_K^T q_nope
   std::vector<PackedMatrix> w_v;  // [own heads] of [dv, c]: o = W_V o'
-  PackedMatrix o;                 // [own of D, H * dv]
+  PackedMatrix o;                 // [own of D, in of H * dv]
   std::optional<IndexerWeights> indexer;
 
   bool is_moe = false;
   MlpWeights mlp;                   // dense layers
   PackedMatrix router;              // [E, D], replicated
   std::vector<float> router_bias;   // [E]
-  std::vector<MlpWeights> experts;  // [E]
+  std::vector<MlpWeights> experts;  // [E], empty where another rank holds them
   MlpWeights shared;                // n == 0 everywhere without shared experts
 
   AlignedBuffer arena;  // holds every panel of this layer
@@ -63,6 +63,7 @@ struct LayerWeights {
 struct ModelWeights {
   int rank = 0;
   int ranks = 1;
+  Partition partition = Partition::kGather;
   RankSlices slices;
 
   const void* embed = nullptr;  // [vocab, D] row-major, replicated; in the mapped file unless fp16
@@ -83,7 +84,8 @@ struct ModelWeights {
 // that the model does not have. Ignored are the MTP layer (index num_hidden_layers), indexers of
 // layers that share indices, and inv_freq. The folder may go away afterwards.
 ModelWeights LoadWeights(const ModelConfig& config, const CheckpointFolder& folder, int rank,
-                         int ranks, const LoadProgress& progress = nullptr);
+                         int ranks, Partition partition = Partition::kGather,
+                         const LoadProgress& progress = nullptr);
 
 // What LoadWeights would do, without reading data: every problem, and the bytes that the rank would
 // hold in matrices.
@@ -92,6 +94,6 @@ struct WeightsReport {
   std::vector<std::string> problems;
 };
 WeightsReport CheckWeights(const ModelConfig& config, const CheckpointFolder& folder, int rank,
-                           int ranks);
+                           int ranks, Partition partition = Partition::kGather);
 
 }  // namespace weft

@@ -36,9 +36,9 @@ void Runner::ProjectQueries(const LayerWeights& weights) {
   Norm(weights.input_norm, config_.rms_norm_eps, T, ws.hidden.data(), D, x);
 
   float* q_lora = ws.q_lora.Get(T * config_.q_lora);
-  float* own = gather_.Add(T, split_->q_lora, q_lora);
+  float* own = join_.AddInput(T, split_->q_lora, q_lora);
   Linear(weights.q_a, T, x, D, own, weights.q_a.n);
-  gather_.Run();
+  join_.Run();
   Norm(weights.q_a_norm, kLoraNormEps, T, q_lora, config_.q_lora, q_lora);
 
   const int32_t own_heads = weights_.slices.heads.count;
@@ -171,17 +171,17 @@ void Runner::Attend(int layer) {
   if (hooks_.on_attention) hooks_.on_attention(layer, attention.o, T);
 
   float* heads = ws.heads.Get(T * config_.heads * dv);
-  float* own_v = gather_.Add(T, split_->heads_v, heads);
+  float* own_v = join_.AddInput(T, split_->heads_v, heads);
   for (int32_t h = 0; h < own_heads; ++h) {
     Linear(weights.w_v[static_cast<size_t>(h)], T, attention.o + h * c, int64_t{own_heads} * c,
            own_v + h * dv, int64_t{own_heads} * dv);
   }
-  gather_.Run();
+  join_.Run();
 
   float* out = ws.block_out.Get(T * D);
-  float* own_out = gather_.Add(T, split_->hidden, out);
-  Linear(weights.o, T, heads, int64_t{config_.heads} * dv, own_out, weights.o.n);
-  gather_.Run();
+  float* own_out = join_.AddOutput(T, split_->hidden, out);
+  Linear(weights.o, T, heads, weights_.slices.o_inputs.count, own_out, weights.o.n);
+  join_.Run();
   ops_.add({T * D, ws.hidden.data(), out}, exec_);
 }
 

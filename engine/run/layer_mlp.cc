@@ -1,6 +1,7 @@
-// The MLP half of a layer: a dense SwiGLU, or routed experts and a shared one. Gate, up and down
-// are split by output features, with a gather of the activations between; expert outputs are summed
-// in ascending expert id, then the shared one.
+// The MLP half of a layer: a dense SwiGLU, or routed experts and a shared one. Expert outputs are
+// summed in ascending expert id, then the shared one; with `reduce` each rank does so for what it
+// holds.
+#include <algorithm>
 #include <cstring>
 
 #include "engine/run/runner.h"
@@ -29,17 +30,19 @@ void Runner::DenseMlp(const LayerWeights& weights) {
   Linear(weights.mlp.gate, T, ws.normed.data(), D, gate, own);
   Linear(weights.mlp.up, T, ws.normed.data(), D, up, own);
   float* act = ws.act.Get(T * config_.intermediate);
-  float* own_act = gather_.Add(T, split_->intermediate, act);
+  float* own_act = join_.AddInput(T, split_->intermediate, act);
   ops_.silu_mul({T, own, gate, own, up, own, own_act, own}, exec_);
-  gather_.Run();
+  join_.Run();
 
   float* out = ws.block_out.Get(T * D);
-  float* own_out = gather_.Add(T, split_->hidden, out);
-  Linear(weights.mlp.down, T, act, config_.intermediate, own_out, weights.mlp.down.n);
-  gather_.Run();
+  float* own_out = join_.AddOutput(T, split_->hidden, out);
+  Linear(weights.mlp.down, T, act, weights_.slices.intermediate_inputs.count, own_out,
+         weights.mlp.down.n);
+  join_.Run();
 }
 
-// Chooses experts and lays the (token, expert) pairs out expert by expert.
+// Chooses experts and lays the (token, expert) pairs of experts held here out expert by expert. The
+// others share one more place, past the last pair.
 void Runner::Route(int layer, const LayerWeights& weights) {
   Workspace& ws = *ws_;
   const int64_t T = batch_.tokens;
@@ -70,68 +73,79 @@ void Runner::Route(int layer, const LayerWeights& weights) {
   }
 
   ws.expert_begin.assign(static_cast<size_t>(E) + 1, 0);
-  for (int32_t id : ws.route_ids) ++ws.expert_begin[static_cast<size_t>(id) + 1];
+  const RankSlices& slices = weights_.slices;
+  for (int32_t id : ws.route_ids) {
+    if (slices.Holds(id)) ++ws.expert_begin[static_cast<size_t>(id) + 1];
+  }
   for (size_t e = 0; e < static_cast<size_t>(E); ++e) ws.expert_begin[e + 1] += ws.expert_begin[e];
   std::vector<int64_t> next(ws.expert_begin.begin(), ws.expert_begin.end() - 1);
-  ws.pair_of.resize(ws.route_ids.size());
+  const auto outside = static_cast<int32_t>(ws.expert_begin.back());
+  ws.pair_of.assign(ws.route_ids.size(), outside);
   for (size_t i = 0; i < ws.route_ids.size(); ++i) {
-    ws.pair_of[i] = static_cast<int32_t>(next[static_cast<size_t>(ws.route_ids[i])]++);
+    const int32_t id = ws.route_ids[i];
+    if (slices.Holds(id)) ws.pair_of[i] = static_cast<int32_t>(next[static_cast<size_t>(id)]++);
   }
 }
 
-void Runner::MixtureMlp(int layer, const LayerWeights& weights) {
+// Activations of the pairs and of the shared expert, joined in one exchange.
+void Runner::ExpertActivations(const LayerWeights& weights) {
   Workspace& ws = *ws_;
-  const int64_t T = batch_.tokens, D = config_.hidden;
-  const int32_t k = config_.experts_per_tok, I = config_.moe_intermediate;
-  const int64_t P = T * k;
-  Route(layer, weights);
+  const int64_t T = batch_.tokens, D = config_.hidden, P = ws.expert_begin.back();
   const float* x = ws.normed.data();
   float* pair_x = ws.pair_x.Get(P * D);
-  for (int64_t i = 0; i < P; ++i) {
-    std::memcpy(pair_x + ws.pair_of[static_cast<size_t>(i)] * D, x + i / k * D,
-                static_cast<size_t>(D) * sizeof(float));
+  for (size_t i = 0; i < ws.pair_of.size(); ++i) {
+    if (ws.pair_of[i] == P) continue;
+    const auto token = static_cast<int64_t>(i) / config_.experts_per_tok;
+    std::memcpy(pair_x + ws.pair_of[i] * D, x + token * D, static_cast<size_t>(D) * sizeof(float));
   }
-
-  // Routed and shared activations travel in one gather.
   const int32_t own = weights_.slices.moe_intermediate.count;
   const int32_t shared_own = weights.shared.gate.n;
   float* gate = ws.gate.Get(std::max(P * own, T * shared_own));
   float* up = ws.up.Get(std::max(P * own, T * shared_own));
-  float* act = ws.act.Get(P * I);
-  float* own_act = gather_.Add(P, split_->moe_intermediate, act);
+  float* own_act =
+      join_.AddInput(P, split_->moe_intermediate, ws.act.Get(P * config_.moe_intermediate));
   for (size_t e = 0; e < weights.experts.size(); ++e) {
     const int64_t begin = ws.expert_begin[e], rows = ws.expert_begin[e + 1] - begin;
     Linear(weights.experts[e].gate, rows, pair_x + begin * D, D, gate + begin * own, own);
     Linear(weights.experts[e].up, rows, pair_x + begin * D, D, up + begin * own, own);
   }
   ops_.silu_mul({P, own, gate, own, up, own, own_act, own}, exec_);
-  const int32_t shared_width = config_.shared_intermediate();
-  float* shared_act = ws.shared_act.Get(T * shared_width);
-  if (shared_width > 0) {
-    float* own_shared = gather_.Add(T, split_->shared_intermediate, shared_act);
+  if (const int32_t width = config_.shared_intermediate(); width > 0) {
+    float* own_shared =
+        join_.AddInput(T, split_->shared_intermediate, ws.shared_act.Get(T * width));
     Linear(weights.shared.gate, T, x, D, gate, shared_own);
     Linear(weights.shared.up, T, x, D, up, shared_own);
     ops_.silu_mul({T, shared_own, gate, shared_own, up, shared_own, own_shared, shared_own}, exec_);
   }
-  gather_.Run();
+  join_.Run();
+}
 
-  const int32_t own_d = weights_.slices.hidden.count;
-  float* pair_out = ws.pair_out.Get(P * own_d);
+void Runner::MixtureMlp(int layer, const LayerWeights& weights) {
+  Route(layer, weights);
+  ExpertActivations(weights);
+
+  Workspace& ws = *ws_;
+  const int64_t T = batch_.tokens, D = config_.hidden, P = ws.expert_begin.back();
+  const int32_t own = weights_.slices.hidden.count, inputs = weights_.slices.moe_inputs.count;
+  float* pair_out = ws.pair_out.Get((P + 1) * own);
   for (size_t e = 0; e < weights.experts.size(); ++e) {
     const int64_t begin = ws.expert_begin[e], rows = ws.expert_begin[e + 1] - begin;
-    Linear(weights.experts[e].down, rows, act + begin * I, I, pair_out + begin * own_d, own_d);
+    Linear(weights.experts[e].down, rows, ws.act.data() + begin * inputs, inputs,
+           pair_out + begin * own, own);
   }
-  float* shared_out = ws.shared_out.Get(T * own_d);
-  if (shared_width > 0) {
-    Linear(weights.shared.down, T, shared_act, shared_width, shared_out, own_d);
+  std::fill_n(pair_out + P * own, own, 0.f);  // of experts held elsewhere
+  float* shared_out = ws.shared_out.Get(T * own);
+  if (config_.shared_intermediate() > 0) {
+    Linear(weights.shared.down, T, ws.shared_act.data(), weights_.slices.shared_inputs.count,
+           shared_out, own);
   } else {
-    std::memset(shared_out, 0, static_cast<size_t>(T * own_d) * sizeof(float));
+    std::fill_n(shared_out, T * own, 0.f);
   }
-  float* out = ws.block_out.Get(T * D);
-  float* own_out = gather_.Add(T, split_->hidden, out);
-  ops_.combine({T, own_d, k, pair_out, ws.pair_of.data(), ws.route_w.data(), shared_out, own_out},
+  float* own_out = join_.AddOutput(T, split_->hidden, ws.block_out.Get(T * D));
+  ops_.combine({T, own, config_.experts_per_tok, pair_out, ws.pair_of.data(), ws.route_w.data(),
+                shared_out, own_out},
                exec_);
-  gather_.Run();
+  join_.Run();
 }
 
 }  // namespace weft

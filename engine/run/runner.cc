@@ -1,5 +1,6 @@
 #include "engine/run/runner.h"
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -19,7 +20,7 @@ Runner::Runner(const ModelConfig& config, ModelWeights weights, const RunnerOpti
       exec_(exec),
       hooks_(hooks),
       caches_(config, options.cache),
-      gather_(comm, exec),
+      join_(comm, exec, weights_.partition),
       selector_(comm, ops, exec, options.placement, config, options.exchange, options.audit, hooks),
       rows_(comm, ops, exec, options.placement, options.exchange_bytes),
       partial_(comm, ops, exec, options.placement, CountsOf(config.heads, 1, comm->size()),
@@ -114,6 +115,10 @@ void Runner::Norm(const std::vector<float>& weight, double eps, int64_t rows, co
 void Runner::Linear(const PackedMatrix& weight, int64_t rows, const float* x, int64_t x_stride,
                     float* y, int64_t y_stride) {
   if (weight.n == 0 || rows == 0) return;
+  if (weight.k == 0) {  // an empty sum
+    for (int64_t r = 0; r < rows; ++r) std::fill_n(y + r * y_stride, weight.n, 0.f);
+    return;
+  }
   ops_.linear({rows, x, x_stride, weight, y, y_stride, false}, exec_);
 }
 

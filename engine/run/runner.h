@@ -1,6 +1,5 @@
-// One rank's forward pass. Every rank runs the same plan; weights and cache differ (partition
-// `gather`). A rank keeps no global state: several run as threads of one process
-// in tests.
+// One rank's forward pass. Every rank runs the same plan; weights and cache differ. A rank keeps no
+// global state: several run as threads of one process in tests.
 //
 // Run: batch -> embed -> per layer { index, select, gather, attend, experts } -> logits -> sample.
 #pragma once
@@ -15,12 +14,12 @@
 #include "engine/plan/step_plan.h"
 #include "engine/run/batch.h"
 #include "engine/run/caches.h"
-#include "engine/run/column_gather.h"
 #include "engine/run/exchange.h"
 #include "engine/run/hooks.h"
 #include "engine/run/partial_exchange.h"
 #include "engine/run/row_exchange.h"
 #include "engine/run/select.h"
+#include "engine/run/slice_join.h"
 #include "engine/run/step_result.h"
 #include "kernels/ops/ops.h"
 #include "kernels/select/placement.h"
@@ -60,6 +59,7 @@ class Runner {
   void DenseMlp(const LayerWeights& weights);
   void MixtureMlp(int layer, const LayerWeights& weights);
   void Route(int layer, const LayerWeights& weights);
+  void ExpertActivations(const LayerWeights& weights);
   void Commit(const StepPlan& plan, const std::vector<int32_t>& sampled);
   void Norm(const std::vector<float>& weight, double eps, int64_t rows, const float* x,
             int64_t x_stride, float* out);
@@ -75,7 +75,7 @@ class Runner {
   const Hooks& hooks_;
 
   Caches caches_;
-  ColumnGather gather_;
+  SliceJoin join_;
   Selector selector_;
   RowExchange rows_;
   PartialExchange partial_;

@@ -1,5 +1,6 @@
 // Activations of one step, fp32, reused by all layers. T tokens, O tokens owned by this rank, P
-// pairs of (token, expert); H' and other primes are this rank's slice of a width.
+// pairs of (token, expert held here); H' and other primes are this rank's slice of a width. What is
+// gathered with partition `gather` has this rank's columns alone with `reduce`.
 #pragma once
 
 #include <cstdint>
@@ -36,18 +37,18 @@ struct Runner::Workspace {
   Buffer index_w;                     // [T, Hi]
   Buffer max, sum;                    // [T, H'], softmax state
   Buffer latent_out;                  // [T, H', c]
-  Buffer heads;                       // [T, H * dv]
+  Buffer heads;                       // [T, H * dv], gathered
   Buffer block_out;                   // [T, D], output of attention or MLP
   Buffer gate, up;                    // [P or T, own of the width]
-  Buffer act;                         // [P or T, width]
-  Buffer shared_act;                  // [T, shared width]
+  Buffer act;                         // [P or T, width], gathered
+  Buffer shared_act;                  // [T, shared width], gathered
   Buffer router;                      // [T, E]
   Buffer route_w;                     // [T, experts_per_tok]
   Buffer pair_x;                      // [P, D]
-  Buffer pair_out;                    // [P, own of D]
+  Buffer pair_out;                    // [P + 1, own of D], the last one zero
   Buffer shared_out;                  // [T, own of D]
   std::vector<int32_t> route_ids;     // [T, experts_per_tok]
-  std::vector<int32_t> pair_of;       // [T, experts_per_tok]
+  std::vector<int32_t> pair_of;       // [T, experts_per_tok]; P: held elsewhere
   std::vector<int64_t> expert_begin;  // [E + 1], pairs of each expert
   RowTile tile;
 };

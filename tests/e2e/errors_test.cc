@@ -187,9 +187,34 @@ TEST_CASE("engine options with bad values exit with 2 and the rule") {
   refused("--chunk 0", "--chunk");
   refused("--kv-dtype int4", "bf16");
   refused("--block-size 0", "--block-size");
+  refused("--partition sum", "gather|reduce");
+  refused("--partition reduce --experts half", "auto|split|whole");
+  refused("--experts whole", "needs --partition reduce");
   refused("--isa sse", "--isa");
   refused("--threads -1", "--threads");
   refused("--no-such-option", "no-such-option");
+}
+
+TEST_CASE("a server with summed partitions says so, and answers as one that gathers") {
+  const auto answer = [](std::vector<std::string> options, std::string* partition) {
+    options.insert(options.end(), {"--ranks", "2"});
+    ServerProcess server(options);
+    grpc::ClientContext context;
+    v1::ServerInfo info;
+    REQUIRE(server.stub().GetServerInfo(&context, {}, &info).ok());
+    *partition = info.partition();
+    const Reply got = Generate(server.stub(), Prompt("Where does Rita Pryor work?"));
+    REQUIRE(got.status.ok());
+    REQUIRE(got.tokens.size() == 4);
+    return got.tokens;
+  };
+  std::string partition;
+  const auto want = answer({}, &partition);
+  CHECK(partition == "gather");
+  CHECK(answer({"--partition", "reduce"}, &partition) == want);
+  CHECK(partition == "reduce, experts whole");
+  CHECK(answer({"--partition", "reduce", "--experts", "split"}, &partition) == want);
+  CHECK(partition == "reduce, experts split");
 }
 
 TEST_CASE("an idle server sleeps") {

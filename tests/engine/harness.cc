@@ -24,10 +24,10 @@ Cluster::Cluster(const ClusterOptions& options)
   for (int rank = 0; rank < options.ranks; ++rank) {
     pools_.push_back(std::make_unique<ThreadPool>(options.threads));
     hooks_.push_back(std::make_unique<Hooks>());
-    runners_.push_back(
-        std::make_unique<Runner>(config_, LoadWeights(config_, folder, rank, options.ranks), run,
-                                 comms_[static_cast<size_t>(rank)].get(), CpuOps(options.isa),
-                                 pools_.back()->exec(), *hooks_.back()));
+    runners_.push_back(std::make_unique<Runner>(
+        config_, LoadWeights(config_, folder, rank, options.ranks, options.partition), run,
+        comms_[static_cast<size_t>(rank)].get(), CpuOps(options.isa), pools_.back()->exec(),
+        *hooks_.back()));
   }
 }
 

@@ -41,6 +41,7 @@ struct ClusterOptions {
   int64_t exchange_bytes = int64_t{64} << 20;
   int threads = 1;
   Exchange exchange = Exchange::kRows;
+  Partition partition = Partition::kGather;
   Isa isa = DetectIsa();
 };
 

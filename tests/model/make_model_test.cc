@@ -41,8 +41,9 @@ std::string ErrorOf(const std::function<void()>& action) {
   return "no error";
 }
 
-ModelWeights Load(const std::string& dir, int rank = 0, int ranks = 1) {
-  return LoadWeights(LoadConfig(dir), CheckpointFolder(dir), rank, ranks);
+ModelWeights Load(const std::string& dir, int rank = 0, int ranks = 1,
+                  Partition partition = Partition::kGather) {
+  return LoadWeights(LoadConfig(dir), CheckpointFolder(dir), rank, ranks, partition);
 }
 
 // All packed matrices of a rank, in one order.
@@ -170,13 +171,16 @@ TEST_CASE("quantised weights are within half a step of the original") {
 
 TEST_CASE("FP8 slices of every rank mean the dequantised checkpoint, bit for bit") {
   const int32_t heads = GENERATE(2, 5);
+  const Partition partition =
+      GENERATE(Partition::kGather, Partition::kReduceSplit, Partition::kReduceWhole);
   const TempDir fp8, fp32;
   MakeModel(Glm(heads), fp8.path(), {.fp8 = true});
   ConvertToFp32(fp8.path(), fp32.path(), {});
   for (const int ranks : {1, 2, 3, 4, 7}) {
     for (int rank = 0; rank < ranks; ++rank) {
-      CAPTURE(heads, ranks, rank);
-      const ModelWeights a = Load(fp8.path(), rank, ranks), b = Load(fp32.path(), rank, ranks);
+      CAPTURE(heads, Name(partition), ranks, rank);
+      const ModelWeights a = Load(fp8.path(), rank, ranks, partition);
+      const ModelWeights b = Load(fp32.path(), rank, ranks, partition);
       const auto packed = MatricesOf(a), wide = MatricesOf(b);
       REQUIRE(packed.size() == wide.size());
       int64_t eights = 0;

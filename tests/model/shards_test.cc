@@ -53,6 +53,38 @@ TEST_CASE("a model's slices use heads, 16 features and 64 ids as units") {
   CHECK(s.moe_intermediate == Slice{48, 48});
   CHECK(s.shared_intermediate == Slice{96, 80});
   CHECK(s.vocab == Slice{1408, 1344});
+  CHECK(s.o_inputs == Slice{0, 8 * c.v_head});
+  CHECK(s.moe_inputs == Slice{0, 128});
+  for (int32_t e = 0; e < 9; ++e) CHECK(s.Holds(e));
+}
+
+TEST_CASE("with reduce the second matrix of a pair reads what the first one wrote") {
+  ModelConfig c;
+  c.heads = 8, c.q_lora = 192, c.hidden = 256, c.intermediate = 768, c.v_head = 64;
+  c.moe_intermediate = 128, c.n_shared_experts = 2, c.vocab = 4096;
+  const RankSlices split = SlicesOf(c, 1, 3, Partition::kReduceSplit);
+  CHECK(split.heads == Slice{3, 3});
+  CHECK(split.o_inputs == Slice{192, 192});
+  CHECK(split.q_lora == Slice{0, 192});
+  CHECK(split.hidden == Slice{0, 256});
+  CHECK(split.intermediate_inputs == split.intermediate);
+  CHECK(split.moe_intermediate == Slice{48, 48});
+  CHECK(split.moe_inputs == Slice{48, 48});
+  CHECK(split.shared_inputs == Slice{96, 80});
+  CHECK((split.Holds(0) && split.Holds(1)));
+
+  const RankSlices whole = SlicesOf(c, 1, 3, Partition::kReduceWhole);
+  CHECK(whole.moe_intermediate == Slice{0, 128});
+  CHECK(whole.moe_inputs == Slice{0, 128});
+  CHECK(whole.shared_inputs == Slice{96, 80});
+  for (int32_t e = 0; e < 9; ++e) CHECK(whole.Holds(e) == (e % 3 == 1));
+}
+
+TEST_CASE("experts are split by default while a slice is at least 128 wide") {
+  ModelConfig c;
+  c.moe_intermediate = 2048;
+  CHECK(DefaultReduce(c, 16) == Partition::kReduceSplit);
+  CHECK(DefaultReduce(c, 17) == Partition::kReduceWhole);
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ class Assembly {
 
   void AddRank(const ModelWeights& w) {
     for (int32_t i = 0; i < c_.layers; ++i) {
-      AddLayer("model.layers." + std::to_string(i) + ".", w.layers[i]);
+      AddLayer("model.layers." + std::to_string(i) + ".", w, w.layers[i]);
     }
     CheckVector("model.norm.weight", w.final_norm);
     Add(c_.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight", w.lm_head);
@@ -42,37 +42,66 @@ class Assembly {
   size_t tensors() const { return rows_.size() + whole_.size(); }
 
  private:
-  void AddLayer(const std::string& layer, const LayerWeights& w) {
+  void AddLayer(const std::string& layer, const ModelWeights& all, const LayerWeights& w) {
     const std::string attn = layer + "self_attn.";
+    const RankSlices& slices = all.slices;
     CheckVector(layer + "input_layernorm.weight", w.input_norm);
     CheckVector(layer + "post_attention_layernorm.weight", w.post_norm);
     CheckVector(attn + "q_a_layernorm.weight", w.q_a_norm);
     CheckVector(attn + "kv_a_layernorm.weight", w.kv_a_norm);
-    Add(attn + "q_a_proj.weight", w.q_a);
+    if (all.partition == Partition::kGather) {
+      Add(attn + "q_a_proj.weight", w.q_a);
+    } else {
+      CheckWhole(attn + "q_a_proj.weight", w.q_a);
+    }
     Add(attn + "q_b_proj.weight", w.q_b);
     CheckWhole(attn + "kv_a_proj_with_mqa.weight", w.kv_a);
     AddAbsorbed(attn + "kv_b_proj.weight", w);
-    Add(attn + "o_proj.weight", w.o);
+    AddInputs(attn + "o_proj.weight", w.o, slices.o_inputs);
     REQUIRE(w.indexer);
     CheckWhole(attn + "indexer.wq_b.weight", w.indexer->wq_b);
     CheckWhole(attn + "indexer.wk.weight", w.indexer->wk);
     CheckWhole(attn + "indexer.weights_proj.weight", w.indexer->weights_proj);
     CheckVector(attn + "indexer.k_norm.weight", w.indexer->k_norm);
     CheckVector(attn + "indexer.k_norm.bias", w.indexer->k_norm_bias);
-    if (!w.is_moe) return AddMlp(layer + "mlp.", w.mlp);
+    if (!w.is_moe) return AddMlp(layer + "mlp.", w.mlp, slices.intermediate_inputs);
     CheckWhole(layer + "mlp.gate.weight", w.router);
     CheckVector(layer + "mlp.gate.e_score_correction_bias", w.router_bias);
     REQUIRE(static_cast<int32_t>(w.experts.size()) == c_.n_routed_experts);
     for (size_t e = 0; e < w.experts.size(); ++e) {
-      AddMlp(layer + "mlp.experts." + std::to_string(e) + ".", w.experts[e]);
+      const MlpWeights& expert = w.experts[e];
+      if (slices.Holds(static_cast<int32_t>(e))) {
+        AddMlp(layer + "mlp.experts." + std::to_string(e) + ".", expert, slices.moe_inputs);
+      } else {
+        REQUIRE(expert.gate.n + expert.up.n + expert.down.n == 0);
+      }
     }
-    AddMlp(layer + "mlp.shared_experts.", w.shared);
+    AddMlp(layer + "mlp.shared_experts.", w.shared, slices.shared_inputs);
   }
 
-  void AddMlp(const std::string& mlp, const MlpWeights& w) {
+  void AddMlp(const std::string& mlp, const MlpWeights& w, Slice inputs) {
     Add(mlp + "gate_proj.weight", w.gate);
     Add(mlp + "up_proj.weight", w.up);
-    Add(mlp + "down_proj.weight", w.down);
+    AddInputs(mlp + "down_proj.weight", w.down, inputs);
+  }
+
+  // Columns `inputs` of some rows.
+  void AddInputs(const std::string& name, const PackedMatrix& m, Slice inputs) {
+    const Tensor& tensor = folder_.At(name);
+    const int64_t columns = tensor.shape[1];
+    REQUIRE(m.k == inputs.count);
+    if (inputs.count == columns) return Append(m, &rows_[name]);
+    REQUIRE(m.n == tensor.shape[0]);
+    const auto part = Unpack(m);
+    auto& all = rows_[name];
+    all.resize(static_cast<size_t>(m.n * columns), NAN);
+    for (int64_t n = 0; n < m.n; ++n) {
+      for (int64_t k = 0; k < m.k; ++k) {
+        float& at = all[static_cast<size_t>(n * columns + inputs.begin + k)];
+        REQUIRE(std::isnan(at));  // no other rank has it
+        at = part[static_cast<size_t>(n * m.k + k)];
+      }
+    }
   }
 
   // W_K comes back from its transpose.
@@ -118,12 +147,12 @@ class Assembly {
   std::set<std::string> whole_;
 };
 
-void CheckReassembly(const std::string& dir, int ranks) {
+void CheckReassembly(const std::string& dir, int ranks, Partition partition = Partition::kGather) {
   const ModelConfig config = LoadConfig(dir);
   const CheckpointFolder folder(dir);
   Assembly all(config, folder);
   for (int rank = 0; rank < ranks; ++rank) {
-    const ModelWeights w = LoadWeights(config, folder, rank, ranks);
+    const ModelWeights w = LoadWeights(config, folder, rank, ranks, partition);
     all.AddRank(w);
   }
   all.CheckAll();
@@ -135,6 +164,18 @@ TEST_CASE("the demo model's slices add up to the checkpoint for any number of ra
   for (const int ranks : {1, 2, 3, 4, 7, 16}) {
     CAPTURE(ranks);
     CheckReassembly(kDemo, ranks);
+  }
+}
+
+TEST_CASE("pairs of matrices that are summed over the ranks add up to the checkpoint too") {
+  const Partition partition = GENERATE(Partition::kReduceSplit, Partition::kReduceWhole);
+  const ModelConfig config = ParseConfig(test::TinyConfig(), "config.json");
+  const test::TempDir odd;
+  test::WriteModel(odd, test::TinyConfig(), test::TinyTensors(config, "F16"));
+  for (const int ranks : {1, 2, 3, 7, 16}) {
+    CAPTURE(Name(partition), ranks);
+    CheckReassembly(odd.path(), ranks, partition);
+    CheckReassembly(kDemo, ranks, partition);
   }
 }
 
@@ -252,10 +293,11 @@ TEST_CASE("progress ends at the total, and ranks share the bytes") {
   const CheckpointFolder folder(kDemo);
   int64_t last = 0, all = 0;
   const auto start = std::chrono::steady_clock::now();
-  const ModelWeights w = LoadWeights(config, folder, 0, 1, [&](int64_t done, int64_t total) {
-    REQUIRE(done > last);
-    last = done, all = total;
-  });
+  const ModelWeights w =
+      LoadWeights(config, folder, 0, 1, Partition::kGather, [&](int64_t done, int64_t total) {
+        REQUIRE(done > last);
+        last = done, all = total;
+      });
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   WARN("demo model packed in " << seconds.count() * 1e3 << " ms, " << w.packed_bytes << " bytes");
   CHECK(last == all);

@@ -67,6 +67,8 @@ TEST_CASE("options: mistakes exit with 2 and a sentence with rule and value") {
       {{"--max-step-ms", "-1"}, "--max-step-ms", "got '-1'"},
       {{"--max-waiting", "-1"}, "--max-waiting", "got '-1'"},
       {{"--m-rule", "x"}, "--m-rule", "exact, formula"},
+      {{"--partition", "sum"}, "--partition", "gather, reduce"},
+      {{"--experts", "none"}, "--experts", "auto, split, whole"},
       {{"--replay-timeout", "-1"}, "--replay-timeout", "got '-1'"},
       {{"--drain-timeout", "-1"}, "--drain-timeout", "got '-1'"},
       {{"--hostfile", "/no/such"}, "--hostfile", "a file that exists"},

@@ -1,4 +1,4 @@
-#include "engine/run/column_gather.h"
+#include "engine/run/slice_join.h"
 
 #include <cstring>
 #include <numeric>
@@ -12,7 +12,18 @@ int64_t Sum(const std::vector<int32_t>& counts, int ranks) {
 
 }  // namespace
 
-float* ColumnGather::Add(int64_t rows, const std::vector<int32_t>& counts, float* out) {
+float* SliceJoin::AddInput(int64_t rows, const std::vector<int32_t>& counts, float* out) {
+  return sums_ ? out : AddColumns(rows, counts, out);
+}
+
+float* SliceJoin::AddOutput(int64_t rows, const std::vector<int32_t>& counts, float* out) {
+  if (!sums_) return AddColumns(rows, counts, out);
+  summand_ = out;
+  summand_size_ = static_cast<size_t>(rows * Sum(counts, comm_->size()));
+  return out;
+}
+
+float* SliceJoin::AddColumns(int64_t rows, const std::vector<int32_t>& counts, float* out) {
   if (comm_->size() == 1) return out;
   Part part{rows, &counts, out, {}};
   if (!spare_.empty()) {
@@ -24,8 +35,17 @@ float* ColumnGather::Add(int64_t rows, const std::vector<int32_t>& counts, float
   return parts_.back().local.data();
 }
 
-void ColumnGather::Run() {
+void SliceJoin::Run() {
   if (comm_->size() == 1) return;
+  if (!sums_) {
+    Gather();
+  } else if (summand_ != nullptr) {
+    comm_->AllReduce(summand_, summand_size_, Reduce::kSumF32);
+    summand_ = nullptr;
+  }
+}
+
+void SliceJoin::Gather() {
   std::vector<size_t> bytes(static_cast<size_t>(comm_->size()), 0);
   size_t total = 0;
   for (size_t rank = 0; rank < bytes.size(); ++rank) {
@@ -55,7 +75,7 @@ void ColumnGather::Run() {
   parts_.clear();
 }
 
-void ColumnGather::Unpack(int rank, const float* block) {
+void SliceJoin::Unpack(int rank, const float* block) {
   for (const Part& part : parts_) {
     const int64_t count = (*part.counts)[static_cast<size_t>(rank)];
     const int64_t width = Sum(*part.counts, comm_->size());
