@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "engine/app/script.h"
+#include "engine/control/peer_watch.h"
 #include "engine/core/identity.h"
 #include "engine/model/weights.h"
 #include "engine/run/runner.h"
@@ -197,6 +198,9 @@ void Lead(const EngineOptions& options, ControlServer* control,
       identity.placement, identity.partition, identity.exchange,
       (run.cache.pages - 1) * run.cache.page_tokens * run.placement.ranks, run.cache.pages - 1,
       Caches::BytesPerPage(ready->config, run.cache) >> 10, identity.arithmetic);
+  auto peers = std::make_unique<PeerWatch>(control->Descriptors(), [ready](size_t worker) {
+    ready->comm->Abort("rank " + std::to_string(worker + 1) + " is gone");
+  });
   const Watch watch{control->Descriptors(), [control] {
                       if (const auto rank = control->DeadRank()) {
                         throw ControlError("rank " + std::to_string(*rank) + " is gone");
@@ -214,6 +218,7 @@ void Lead(const EngineOptions& options, ControlServer* control,
 #endif
   }
   if (audit.audited > 0) LogAudit(audit);
+  peers.reset();  // they hang up when told to leave
   control->Send({FrameType::kShutdown, ""});
 }
 

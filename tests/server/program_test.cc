@@ -121,7 +121,9 @@ TEST_CASE("weft-server: a second one on the port exits non-zero") {
   CHECK_THAT(second.err, Contains("in use"));
 }
 
-TEST_CASE("weft-server: SIGTERM lets a running answer end, and takes the engine along") {
+TEST_CASE("weft-server: a signal lets a running answer end, and takes the engine along") {
+  const int signal = GENERATE(SIGTERM, SIGINT, SIGHUP);
+  CAPTURE(signal);
   Program program("", "WEFT_FAKE_DELAY_MS=20");
   REQUIRE(program.Logged("ready:"));
   std::string error;
@@ -134,7 +136,7 @@ TEST_CASE("weft-server: SIGTERM lets a running answer end, and takes the engine 
   std::this_thread::sleep_for(milliseconds(600));
   const std::vector<pid_t> engines = DescendantsOf(program.pid());
   CHECK(engines.size() == 2);  // guardian and engine
-  kill(program.pid(), SIGTERM);
+  kill(program.pid(), signal);
   const auto exit = program.child().WaitFor(seconds(20));
   REQUIRE(exit.has_value());
   CHECK(exit->ToString() == "exited with code 0");
