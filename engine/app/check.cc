@@ -41,11 +41,18 @@ void DescribeTensors(const CheckpointFolder& folder, std::ostream& out) {
   out << "\n";
 }
 
+void DescribeUnused(const ModelConfig& c, const CheckpointFolder& folder, std::ostream& out) {
+  const auto mtp = std::count_if(folder.tensors().begin(), folder.tensors().end(),
+                                 [&c](const auto& entry) { return IsMtpTensor(c, entry.first); });
+  if (mtp > 0) out << "not used: " << mtp << " tensors of MTP layers\n";
+}
+
 bool Report(const EngineOptions& options, std::ostream& out) {
   const ModelConfig config = LoadConfig(options.check);
   DescribeConfig(config, out);
   const CheckpointFolder folder(options.check);
   DescribeTensors(folder, out);
+  DescribeUnused(config, folder, out);
   const CacheOptions cache{options.kv_dtype, options.index_dtype, options.page_tokens, 1};
   const Partition partition = PartitionOf(options, config, options.check_ranks);
   out << "partition: " << Name(partition) << "\n";
@@ -66,7 +73,7 @@ bool Report(const EngineOptions& options, std::ostream& out) {
   if (problems.size() > kMostProblems) {
     out << "wrong: and " << problems.size() - kMostProblems << " more\n";
   }
-  if (problems.empty()) out << "nothing is wrong (data was not read)\n";
+  if (problems.empty()) out << "nothing is wrong (of the data only norms and biases were read)\n";
   return problems.empty();
 }
 

@@ -50,11 +50,12 @@ int ClaimedShards(const std::string& file) {
 }  // namespace
 
 CheckpointFolder::CheckpointFolder(const std::string& dir) : dir_(dir) {
-  if (!fs::is_directory(dir)) throw ModelError(dir + ": is not a folder");
+  std::error_code ignored;  // what cannot be looked at is not there
+  if (!fs::is_directory(dir, ignored)) throw ModelError(dir + ": is not a folder");
   const std::string index = dir + "/model.safetensors.index.json";
-  if (fs::exists(index)) {
+  if (fs::exists(index, ignored)) {
     OpenIndexed(index);
-  } else if (fs::exists(dir + "/model.safetensors")) {
+  } else if (fs::exists(dir + "/model.safetensors", ignored)) {
     Add("model.safetensors");
   } else {
     OpenListed();
@@ -77,7 +78,8 @@ void CheckpointFolder::OpenIndexed(const std::string& index_path) {
     files.insert(path);
   }
   for (const std::string& file : files) {
-    if (!fs::exists(dir_ + "/" + file)) {
+    std::error_code ignored;  // of a name too long, say
+    if (!fs::exists(dir_ + "/" + file, ignored)) {
       throw ModelError(dir_ + "/" + file + ": shard named by the index is missing");
     }
     Add(file);
@@ -93,10 +95,12 @@ void CheckpointFolder::OpenIndexed(const std::string& index_path) {
 
 void CheckpointFolder::OpenListed() {
   std::vector<std::string> files;
-  for (const auto& entry : fs::directory_iterator(dir_)) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(dir_, error)) {
     const std::string file = entry.path().filename().string();
     if (file.starts_with("model-") && file.ends_with(".safetensors")) files.push_back(file);
   }
+  if (error) throw ModelError(dir_ + ": cannot be read: " + error.message());
   if (files.empty()) {
     throw ModelError(dir_ + ": holds no model.safetensors, index or model-*.safetensors");
   }

@@ -18,6 +18,8 @@ constexpr int64_t kMaxWidth = 1 << 20;
 constexpr int64_t kMaxHeads = 1 << 14;  // and of a head's width: their product fits an int32
 constexpr int64_t kMaxVocab = 1 << 24;
 constexpr int64_t kMaxLayers = 4096;
+constexpr int64_t kMaxMtpLayers = 16;
+constexpr double kMinTheta = 2, kMaxTheta = 1e12;  // its logarithm is divided by
 
 // 0.1 m ln(s) + 1, YaRN's temperature; 1 when the context is not extended.
 double Mscale(double factor, double m) { return factor <= 1 ? 1 : 0.1 * m * std::log(factor) + 1; }
@@ -26,6 +28,7 @@ void ReadWidths(const JsonKeys& keys, ModelConfig* c) {
   c->vocab = keys.Int("vocab_size", 1, kMaxVocab);
   c->hidden = keys.Int("hidden_size", 1, kMaxWidth);
   c->layers = keys.Int("num_hidden_layers", 1, kMaxLayers);
+  c->mtp_layers = keys.Int("num_nextn_predict_layers", 0, kMaxMtpLayers, 1);
   c->heads = keys.Int("num_attention_heads", 1, kMaxHeads);
   c->q_lora = keys.Int("q_lora_rank", 1, kMaxWidth);
   c->kv_lora = keys.Int("kv_lora_rank", 1, kMaxWidth);
@@ -34,8 +37,7 @@ void ReadWidths(const JsonKeys& keys, ModelConfig* c) {
   c->v_head = keys.Int("v_head_dim", 1, kMaxHeads);
   c->intermediate = keys.Int("intermediate_size", 1, kMaxWidth);
   c->max_positions = keys.Int("max_position_embeddings", 1, INT32_MAX);
-  c->rms_norm_eps = keys.Positive("rms_norm_eps");
-  if (c->rms_norm_eps > 1) keys.Fail("rms_norm_eps", "must be at most 1");
+  c->rms_norm_eps = keys.Number("rms_norm_eps", 1e-20, 1);
   c->tie_word_embeddings = keys.Bool("tie_word_embeddings", false);
   if (c->kv_lora % 16) keys.Fail("kv_lora_rank", "must be a multiple of 16");
   if (c->qk_rope % 16) keys.Fail("qk_rope_head_dim", "must be a multiple of 16");
@@ -87,8 +89,7 @@ void ReadExperts(const JsonKeys& keys, ModelConfig* c) {
   c->n_group = keys.Int("n_group", 1, c->n_routed_experts, 1);
   c->topk_group = keys.Int("topk_group", 1, c->n_group, 1);
   c->norm_topk_prob = keys.Bool("norm_topk_prob", true);
-  c->routed_scaling_factor = keys.Positive("routed_scaling_factor");
-  if (c->routed_scaling_factor > 1e6) keys.Fail("routed_scaling_factor", "must be at most 1e6");
+  c->routed_scaling_factor = keys.Number("routed_scaling_factor", 1e-6, 1e6);
   if (c->n_routed_experts % c->n_group) keys.Fail("n_group", "must divide n_routed_experts");
   if (c->experts_per_tok > c->n_routed_experts / c->n_group * c->topk_group) {
     keys.Fail("num_experts_per_tok", "must not exceed the experts of topk_group groups");
@@ -102,14 +103,14 @@ void ReadExperts(const JsonKeys& keys, ModelConfig* c) {
 
 YarnScaling ReadYarn(const JsonKeys& rope) {
   YarnScaling yarn;
-  yarn.factor = rope.Positive("factor");
-  yarn.beta_fast = rope.Positive("beta_fast", 32);
-  yarn.beta_slow = rope.Positive("beta_slow", 1);
+  yarn.factor = rope.Number("factor", 1, 1e6);
+  yarn.beta_fast = rope.Number("beta_fast", 1e-3, 1e6, 32);
+  yarn.beta_slow = rope.Number("beta_slow", 1e-3, 1e6, 1);
   yarn.original_positions = rope.Int("original_max_position_embeddings", 1, INT32_MAX);
   // 0 is how a config says "not set" for these three.
   const auto optional = [&](const char* key) {
     const json* value = rope.Find(key);
-    return value && *value != 0 ? rope.Positive(key) : 0.0;
+    return value && *value != 0 ? rope.Number(key, 1e-3, 1e3) : 0.0;
   };
   yarn.mscale = optional("mscale");
   yarn.mscale_all_dim = optional("mscale_all_dim");
@@ -124,13 +125,13 @@ void ReadRope(const JsonKeys& keys, ModelConfig* c) {
   const char* name = keys.Has("rope_parameters") ? "rope_parameters" : "rope_scaling";
   const json* object = keys.Find(name);
   if (!object) {
-    c->rope_theta = keys.Positive("rope_theta");
+    c->rope_theta = keys.Number("rope_theta", kMinTheta, kMaxTheta);
     return;
   }
   const JsonKeys rope(*object, keys.where(), std::string(name) + ".");
-  c->rope_theta =
-      rope.Has("rope_theta") ? rope.Positive("rope_theta") : keys.Positive("rope_theta");
-  if (rope.Positive("partial_rotary_factor", 1) != 1) {
+  const JsonKeys& holder = rope.Has("rope_theta") ? rope : keys;
+  c->rope_theta = holder.Number("rope_theta", kMinTheta, kMaxTheta);
+  if (rope.Number("partial_rotary_factor", 0, 1, 1) != 1) {
     rope.Fail("partial_rotary_factor", "must be 1: qk_rope_head_dim is the rotated width");
   }
   const char* type_key = rope.Has("rope_type") ? "rope_type" : "type";

@@ -11,7 +11,7 @@ namespace weft {
 
 // YaRN (Peng et al. 2023) as Hugging Face computes it.
 struct YarnScaling {
-  double factor = 1;               // context extension, > 0
+  double factor = 1;               // context extension, >= 1
   double beta_fast = 32;           // rotations over the original context: above it, kept
   double beta_slow = 1;            // below it, divided by factor
   double mscale = 0;               // 0: not set
@@ -33,6 +33,7 @@ struct ModelConfig {
   int32_t vocab = 0;             // vocab_size
   int32_t hidden = 0;            // D, hidden_size
   int32_t layers = 0;            // num_hidden_layers; MTP layers not counted
+  int32_t mtp_layers = 1;        // num_nextn_predict_layers: behind the others; not used
   int32_t heads = 0;             // H, num_attention_heads
   int32_t q_lora = 0;            // q_lora_rank
   int32_t kv_lora = 0;           // c, kv_lora_rank: the cached latent, a multiple of 16

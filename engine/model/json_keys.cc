@@ -13,7 +13,12 @@ json ReadJson(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) throw ModelError(path + ": cannot be opened");
   try {
-    return json::parse(in);
+    return json::parse(in, [&path](int depth, json::parse_event_t, json&) {
+      if (depth > kMaxJsonDepth) {
+        throw ModelError(path + ": is nested deeper than " + std::to_string(kMaxJsonDepth));
+      }
+      return true;
+    });
   } catch (const json::exception& e) {
     throw ModelError(path + ": is not valid JSON: " + e.what());
   }
@@ -58,15 +63,17 @@ int32_t JsonKeys::Int(const char* key, int64_t least, int64_t most, int32_t fall
   return Has(key) ? Int(key, least, most) : fallback;
 }
 
-double JsonKeys::Positive(const char* key) const {
+double JsonKeys::Number(const char* key, double least, double most) const {
   const json& value = Require(key);
-  const double number = value.is_number() ? value.get<double>() : -1;
-  if (!(number > 0) || !std::isfinite(number)) Fail(key, "must be a number above 0");
+  const double number = value.is_number() ? value.get<double>() : NAN;
+  if (!(number >= least && number <= most)) {
+    Fail(key, "must be a number from " + json(least).dump() + " to " + json(most).dump());
+  }
   return number;
 }
 
-double JsonKeys::Positive(const char* key, double fallback) const {
-  return Has(key) ? Positive(key) : fallback;
+double JsonKeys::Number(const char* key, double least, double most, double fallback) const {
+  return Has(key) ? Number(key, least, most) : fallback;
 }
 
 bool JsonKeys::Bool(const char* key, bool fallback) const {

@@ -9,6 +9,9 @@
 
 namespace weft {
 
+// Deeper nesting than any model's files have is refused: printing and copying JSON recurse.
+constexpr int kMaxJsonDepth = 64;
+
 // Parses a file; a missing or malformed one is a ModelError.
 nlohmann::json ReadJson(const std::string& path);
 
@@ -24,8 +27,8 @@ class JsonKeys {
 
   int32_t Int(const char* key, int64_t least, int64_t most) const;
   int32_t Int(const char* key, int64_t least, int64_t most, int32_t fallback) const;
-  double Positive(const char* key) const;
-  double Positive(const char* key, double fallback) const;
+  double Number(const char* key, double least, double most) const;
+  double Number(const char* key, double least, double most, double fallback) const;
   bool Bool(const char* key, bool fallback) const;
   std::string String(const char* key) const;
   std::string String(const char* key, const char* fallback) const;

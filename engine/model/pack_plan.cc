@@ -1,5 +1,6 @@
 #include "engine/model/pack_plan.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -162,6 +163,13 @@ std::vector<float> PackPlan::Vector(const std::string& name, int64_t size) {
   std::vector<float> out(size);
   if (!tensor.data) return out;
   WidenToFloat(tensor.data, tensor.dtype(), size, out.data());
+  const auto bad =
+      std::find_if_not(out.begin(), out.end(), [](float x) { return std::isfinite(x); });
+  if (bad == out.end()) return out;
+  const std::string rule = "must hold finite numbers, got " + std::to_string(*bad) + " at " +
+                           std::to_string(bad - out.begin());
+  if (!problems_) tensor.Fail(rule);
+  problems_->push_back(tensor.file->path() + ": tensor '" + name + "': " + rule);
   return out;
 }
 

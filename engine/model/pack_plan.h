@@ -58,7 +58,7 @@ class PackPlan {
   // [count, rows, cols], one matrix after the other, each with a scale grid of its own.
   std::vector<MatrixView> Stacked(const std::string& name, int64_t count, int64_t rows,
                                   int64_t cols);
-  // Widened to fp32 at once.
+  // Widened to fp32 at once; every number must be finite.
   std::vector<float> Vector(const std::string& name, int64_t size);
 
   bool Has(const std::string& name) const { return folder_.Find(name) != nullptr; }

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "engine/model/json_keys.h"
 #include "engine/model/model_error.h"
 
 namespace weft {
@@ -45,6 +46,10 @@ json ParseHeader(const MappedFile& file, uint64_t length) {
   std::set<std::string> names;
   std::string twice;
   const auto watch = [&](int depth, json::parse_event_t event, json& key) {
+    if (depth > kMaxJsonDepth) {
+      throw ModelError(file.path() + ": header is nested deeper than " +
+                       std::to_string(kMaxJsonDepth));
+    }
     if (event == json::parse_event_t::key && depth == 1) {
       if (!names.insert(key.get<std::string>()).second) twice = key.get<std::string>();
     }

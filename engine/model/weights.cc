@@ -153,9 +153,9 @@ void LoadEmbedding(const ModelConfig& config, PackPlan* plan, ModelWeights* w) {
 }
 
 // Tensors that a checkpoint may hold although the forward pass has no use for them: those of the
-// MTP layer, and indexers that some converters write for layers that share indices.
+// MTP layers, and indexers that some converters write for layers that share indices.
 bool Ignorable(const ModelConfig& config, const std::string& name) {
-  if (name.starts_with("model.layers." + std::to_string(config.layers) + ".")) return true;
+  if (IsMtpTensor(config, name)) return true;
   if (name.ends_with(".rotary_emb.inv_freq")) return true;
   if (config.tie_word_embeddings && name == "lm_head.weight") return true;
   for (int32_t i = 0; i < config.layers; ++i) {
@@ -208,6 +208,13 @@ void PlanAll(const ModelConfig& config, PackPlan* plan, ModelWeights* w) {
 }
 
 }  // namespace
+
+bool IsMtpTensor(const ModelConfig& config, const std::string& name) {
+  for (int32_t i = config.layers; i < config.layers + config.mtp_layers; ++i) {
+    if (name.starts_with("model.layers." + std::to_string(i) + ".")) return true;
+  }
+  return false;
+}
 
 ModelWeights LoadWeights(const ModelConfig& config, const CheckpointFolder& folder, int rank,
                          int ranks, Partition partition, const LoadProgress& progress) {

@@ -81,14 +81,17 @@ struct ModelWeights {
 
 // Loads what `rank` of `ranks` needs. Every tensor of the model is checked for presence, shape and
 // type on every rank before anything is packed; ModelError names the first bad one, or a tensor
-// that the model does not have. Ignored are the MTP layer (index num_hidden_layers), indexers of
-// layers that share indices, and inv_freq. The folder may go away afterwards.
+// that the model does not have, or a norm or bias that is not finite. Ignored are the MTP layers,
+// indexers of layers that share indices, and inv_freq. The folder may go away afterwards.
 ModelWeights LoadWeights(const ModelConfig& config, const CheckpointFolder& folder, int rank,
                          int ranks, Partition partition = Partition::kGather,
                          const LoadProgress& progress = nullptr);
 
-// What LoadWeights would do, without reading data: every problem, and the bytes that the rank would
-// hold in matrices.
+// Of an MTP layer: those follow the layers that config.json counts.
+bool IsMtpTensor(const ModelConfig& config, const std::string& name);
+
+// What LoadWeights would do, without reading matrices: every problem, and the bytes that the rank
+// would hold in matrices.
 struct WeightsReport {
   int64_t bytes = 0;
   std::vector<std::string> problems;

@@ -59,6 +59,10 @@ void CheckRow(const StepPlan& plan, const PlanRow& row) {
        !Inside(row.targets_begin, row.count - row.logits_begin, plan.targets.size()))) {
     throw std::runtime_error("step plan: a row points outside the plan's arrays");
   }
+  if (row.selection.mode > SelectionMode::kDense) {
+    throw std::runtime_error("step plan: selection mode " +
+                             std::to_string(static_cast<int>(row.selection.mode)) + " is unknown");
+  }
 }
 
 }  // namespace

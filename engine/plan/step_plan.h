@@ -64,7 +64,8 @@ struct StepPlan {
 };
 
 // The frame payload of FrameType::kPlan. Parse throws std::runtime_error on a frame that is
-// truncated, has bytes left over, or whose rows point outside its arrays.
+// truncated, has bytes left over, whose rows point outside its arrays, or select in an unknown
+// mode.
 std::string SerializePlan(const StepPlan& plan);
 StepPlan ParsePlan(std::string_view bytes);
 

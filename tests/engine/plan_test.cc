@@ -144,6 +144,12 @@ TEST_CASE("step plan: rows that point outside are refused") {
   }
 }
 
+TEST_CASE("step plan: an unknown selection mode is refused") {
+  StepPlan plan = FullPlan();
+  plan.rows.front().selection.mode = static_cast<SelectionMode>(4);
+  CHECK_THROWS_WITH(ParsePlan(SerializePlan(plan)), "step plan: selection mode 4 is unknown");
+}
+
 TEST_CASE("runner: references to slot state mean what absolute values mean") {
   const int ranks = GENERATE(1, 3);
   std::vector<LogitsTap::Rows> logits;

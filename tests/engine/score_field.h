@@ -29,7 +29,8 @@ struct Answer {
   std::vector<std::vector<int32_t>> read;  // [queries], of all ranks together, ascending
   std::vector<char> certificate;           // [queries]
   SelectionFigures figures;
-  int64_t rounds = 0;  // exchanges of the one layer
+  int64_t rounds = 0;     // exchanges of the one layer
+  bool ascending = true;  // every list
 };
 
 // Query t scores a position by dimension t of its key: relu(x) - relu(-x) = x.
@@ -109,8 +110,10 @@ inline Answer Ask(const Setting& setting, const Field& field) {
     if (rank > 0 && setting.exchange == Exchange::kRows) return;
     for (int32_t t = 0; t < kQueries; ++t) {
       const int32_t* list = selector.selection().List(t);
+      const int32_t* end = list + selector.selection().counts[static_cast<size_t>(t)];
+      answer.ascending = answer.ascending && std::is_sorted(list, end);
       auto& read = answer.read[static_cast<size_t>(t)];
-      read.insert(read.end(), list, list + selector.selection().counts[static_cast<size_t>(t)]);
+      read.insert(read.end(), list, end);
     }
   };
   std::vector<std::thread> threads;

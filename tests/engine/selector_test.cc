@@ -72,6 +72,7 @@ int64_t Check(const Setting& setting, const Field& field, const Answer& answer) 
   }
   const bool certified = setting.plan.mode == SelectionMode::kCertified;
   const bool partial = setting.exchange == Exchange::kPartial;
+  REQUIRE(answer.ascending);
   REQUIRE(answer.figures.pairs == kQueries);
   REQUIRE(answer.figures.second_rounds == (certified ? failed : 0));
   if (setting.plan.mode != SelectionMode::kExact) {

@@ -119,10 +119,15 @@ TEST_CASE("combine adds in ascending choice by fma, then the shared expert") {
       return y;
     });
     CHECK(Differs(got, want, static_cast<size_t>(dim)) == "");
-    float chain = 0;
-    for (size_t j = 0; j < 3; ++j) {
-      chain = std::fma(weights[j], out[static_cast<size_t>(pair_of[j] * dim)], chain);
+    std::vector<float> chains(got.size(), 0.0f);
+    for (size_t at = 0; at < chains.size(); ++at) {
+      const size_t row = at / static_cast<size_t>(dim), d = at % static_cast<size_t>(dim);
+      for (size_t j = row * 3; j < row * 3 + 3; ++j) {
+        const size_t from = static_cast<size_t>(pair_of[j]) * static_cast<size_t>(dim) + d;
+        chains[at] = std::fma(weights[j], out[from], chains[at]);
+      }
+      chains[at] += shared[at];
     }
-    CHECK(got[0] == chain + shared[0]);
+    CHECK(got == chains);
   }
 }

@@ -238,3 +238,78 @@ TEST_CASE("select_top agrees with a full sort") {
     CheckSelect(row, "wide range");
   }
 }
+
+namespace {
+
+// Rows of `visible` scores at the given stride, all with the same m, against a full sort; the same
+// 20 times.
+void CheckWide(const std::vector<std::vector<float>>& rows, int32_t m, size_t padding,
+               const char* what) {
+  const size_t stride = rows[0].size() + padding;
+  std::vector<float> scores(rows.size() * stride, 1e30f);
+  std::vector<int64_t> visible;
+  for (size_t r = 0; r < rows.size(); ++r) {
+    std::copy(rows[r].begin(), rows[r].end(), scores.begin() + static_cast<int64_t>(r * stride));
+    visible.push_back(static_cast<int64_t>(rows[r].size()));
+  }
+  const std::vector<int32_t> all_m(rows.size(), m);
+  const Selected want = RunSelect(scores, visible, all_m, ref::SelectTop);
+  ThreadPool pool(3);
+  for (const Ops* ops : AllOps()) {
+    INFO(what << ", n " << visible[0] << ", m " << m << ", " << ops->name);
+    for (int run = 0; run < (rows[0].size() < 10000 ? 20 : 1); ++run) {
+      const bool equal = want == RunSelect(scores, visible, all_m, [&](const SelectTopParams& p) {
+                           ops->select_top(p, pool.exec());
+                         });
+      REQUIRE(equal);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("select_top: sizes and fields that have misled other servers") {
+  Random random(6);
+  // A few winners, and thousands that tie for the rest of the places: the lowest of them.
+  std::vector<float> row(8320, 0.0f);
+  for (int i = 0; i < 100; ++i) row[static_cast<size_t>(83 * i + 5)] = 1.0f + random.Normal() / 100;
+  CheckWide({row}, 2048, 0, "ties at the cut");
+  // Lengths around m, and around it twice; a stride that is no multiple of anything.
+  for (int64_t n : {2047, 2048, 2049, 4096, 4097}) {
+    CheckWide({random.Floats(n), random.Floats(n)}, 2048, 7, "about m");
+  }
+  row = random.Floats(1000);
+  for (size_t padding : {0, 24}) CheckWide({row}, 512, padding, "a padded row");
+  // Below what fp16 holds, and no multiple of a vector.
+  for (float& x : row) x = -1e5f - 1e5f * std::abs(std::fmod(x, 1.0f));
+  CheckWide({row}, 512, 24, "very negative");
+  // Apart in their last ten bits alone.
+  for (float& x : row) {
+    const auto bits = 0x3F800000u | static_cast<uint32_t>(random.Int(0, 1024));
+    std::memcpy(&x, &bits, sizeof(x));
+  }
+  CheckWide({row}, 512, 0, "last bits");
+}
+
+TEST_CASE("select_top: 256K scores within one narrow range") {
+  Random random(7);
+  std::vector<std::vector<float>> rows(2, std::vector<float>(256 << 10));
+  for (auto& row : rows) {
+    for (float& x : row) x = 1.0f + 1e-4f * static_cast<float>(random.Int(0, 1 << 20)) / (1 << 20);
+  }
+  CheckWide(rows, 2048, 0, "one bucket");
+}
+
+TEST_CASE("index scores: heads of 32, 64 and 128 dimensions, the same bits in 20 runs") {
+  Random random(8);
+  for (int32_t dim : {32, 64, 128}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const Scores s = Make(&random, {0, 0, 1, 2, 100, 257}, 8, dim, 16, dtype);
+      CheckScores(s);
+      const std::vector<float> first = Run(s);
+      for (int run = 0; run < 20; ++run) {
+        REQUIRE(BitsDiffer(Run(s), first, static_cast<size_t>(s.stride)) == "");
+      }
+    }
+  }
+}

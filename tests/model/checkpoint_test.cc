@@ -65,7 +65,8 @@ TEST_CASE("garbage in the header") {
   CHECK_THAT(ReadError("this is not a safetensors file"), Contains("header length"));
   CHECK_THAT(ReadError(SafetensorsBytes("{\"t\":", "")), Contains("not valid JSON"));
   CHECK_THAT(ReadError(SafetensorsBytes("[]", "")), Contains("must be a JSON object"));
-  CHECK_THAT(ReadError(SafetensorsBytes(std::string(100000, '['), "")), Contains("not valid JSON"));
+  CHECK_THAT(ReadError(SafetensorsBytes(std::string(100000, '['), "")),
+             Contains("header is nested deeper than 64"));
   const std::string entry = R"({"dtype":"U8","shape":[4],"data_offsets":[0,4]})";
   CHECK_THAT(ReadError(SafetensorsBytes("{\"t\":" + entry + ",\"t\":" + entry + "}", "1234")),
              Contains("tensor 't': listed twice"));
@@ -135,6 +136,10 @@ TEST_CASE("an index that does not fit its shards") {
   CHECK(with_index(R"({"weight_map": {"a": "s1.safetensors"}})") == "no error");
   CHECK_THAT(with_index("{"), Contains("index.json: is not valid JSON"));
   CHECK_THAT(with_index("{}"), Contains("'weight_map'"));
+  CHECK_THAT(with_index(R"({"weight_map": {"a": )" + std::string(100000, '[')),
+             Contains("index.json: is nested deeper than 64"));
+  CHECK_THAT(with_index(R"({"weight_map": {"a": ")" + std::string(5000, 'x') + R"("}})"),
+             Contains("xxx: shard named by the index is missing"));
   CHECK_THAT(with_index(R"({"weight_map": {"a": "../s1.safetensors"}})"),
              Contains("tensor 'a'") && Contains("file of this folder"));
   CHECK_THAT(with_index(R"({"weight_map": {"a": "s1.safetensors", "b": "s2.safetensors"}})"),
@@ -219,6 +224,56 @@ TEST_CASE("a tensor that the model does not have is an error, but for the MTP la
     extra.tensors[name] = {"Q4", {3}, "12"};
     CHECK_THAT(extra.Error(), Contains("model.safetensors: tensor '" + std::string(name) +
                                        "': is not part of the model"));
+  }
+}
+
+TEST_CASE("as many MTP layers are ignored as the config counts, one where it does not say") {
+  BadModel model;
+  for (const char* name : {"model.layers.2.eh_proj.weight", "model.layers.3.mlp.gate.weight"}) {
+    model.tensors[name] = {"F32", {1}, "1234"};
+  }
+  nlohmann::json json = test::TinyConfig();
+  const auto with = [&](int32_t layers) {
+    json["num_nextn_predict_layers"] = layers;
+    model.config = ParseConfig(json, "config.json");
+    return model.Error();
+  };
+  CHECK_THAT(model.Error(), Contains("tensor 'model.layers.3.mlp.gate.weight': is not part"));
+  CHECK_THAT(with(0), Contains("tensor 'model.layers.2.eh_proj.weight': is not part") &&
+                          Contains("nor are 1 others"));
+  CHECK_THAT(with(1), Contains("tensor 'model.layers.3.mlp.gate.weight': is not part"));
+  CHECK(with(2) == "no error");
+  model.tensors["model.layers.30.eh_proj.weight"] = {"F32", {1}, "1234"};
+  CHECK_THAT(with(2), Contains("tensor 'model.layers.30.eh_proj.weight': is not part"));
+}
+
+TEST_CASE("norms and biases must be finite, in every type") {
+  const std::string norm = "model.layers.1.self_attn.indexer.k_norm.bias";
+  const std::string bias = "model.layers.1.mlp.gate.e_score_correction_bias";
+  const struct {
+    const char* dtype;
+    uint32_t bits;
+    const char* got;
+  } cases[] = {{"F32", 0x7FC00000, "nan"}, {"F32", 0xFF800000, "-inf"}, {"BF16", 0xFFC1, "nan"},
+               {"BF16", 0x7F80, "inf"},    {"F16", 0x7E00, "nan"},      {"F16", 0xFC00, "-inf"}};
+  for (const auto& test : cases) {
+    for (const std::string& name : {std::string("model.norm.weight"), norm, bias}) {
+      BadModel model;
+      model.tensors = test::TinyTensors(model.config, test.dtype);
+      std::string& bytes = model.tensors[name].bytes;
+      const size_t size = test.dtype == std::string("F32") ? 4 : 2;
+      const size_t last = bytes.size() / size - 1;
+      std::memcpy(bytes.data() + last * size, &test.bits, size);
+      CAPTURE(test.dtype, test.got, name);
+      const std::string rule = "model.safetensors: tensor '" + name +
+                               "': must hold finite numbers, got " + test.got + " at " +
+                               std::to_string(last);
+      CHECK_THAT(model.Error(), Contains(rule) || Contains("got -nan at " + std::to_string(last)));
+      const auto problems =
+          CheckWeights(model.config, CheckpointFolder(model.dir.path()), 1, 2).problems;
+      REQUIRE(problems.size() == 1);
+      CHECK(problems[0] == model.Error());
+    }
   }
 }
 

@@ -192,7 +192,9 @@ TEST_CASE("a config that Weft cannot run is refused by key, rule and value") {
       {"n_group", 7, "must divide n_routed_experts"},
       {"topk_group", 9, "from 1 to 8"},
       {"num_experts_per_tok", 200, "must not exceed the experts of topk_group groups"},
-      {"rms_norm_eps", 0, "must be a number above 0"},
+      {"rms_norm_eps", 0, "must be a number from 1e-20 to 1.0, got 0"},
+      {"rms_norm_eps", "1e-6", "must be a number from 1e-20 to 1.0"},
+      {"routed_scaling_factor", 1e-300, "must be a number from 1e-06 to 1000000.0"},
       {"mlp_layer_types", {"dense"}, "must list num_hidden_layers layers"},
       {"tie_word_embeddings", "no", "must be true or false"},
       {"rope_scaling", "yarn", "must hold a JSON object"},
@@ -216,7 +218,18 @@ TEST_CASE("a config that Weft cannot run is refused by key, rule and value") {
   rope["type"] = "llama3";
   CHECK_THAT(ErrorWith(c, "rope_scaling", rope),
              Contains("'rope_scaling.type'") && Contains("\"llama3\""));
+  // What would make tables or scales that are not finite.
   rope["type"] = "yarn";
+  for (const auto& [key, value] : {std::pair{"factor", 0.5},
+                                   {"mscale", 1e200},
+                                   {"beta_fast", 0.0},
+                                   {"attention_factor", -1.0},
+                                   {"rope_theta", 1.0}}) {
+    json spoilt = rope;
+    spoilt[key] = value;
+    CHECK_THAT(ErrorWith(c, "rope_scaling", spoilt),
+               Contains("'rope_scaling." + std::string(key) + "': must be a number from"));
+  }
   rope.erase("factor");
   CHECK_THAT(ErrorWith(c, "rope_scaling", rope), Contains("'rope_scaling.factor': is required"));
 }
@@ -226,6 +239,8 @@ TEST_CASE("a missing or broken config.json names the file") {
   CHECK_THROWS_WITH(LoadConfig(dir.path()), Contains("config.json: cannot be opened"));
   test::WriteFile(dir / "config.json", "{\"vocab_size\": ");
   CHECK_THROWS_WITH(LoadConfig(dir.path()), Contains("config.json: is not valid JSON"));
+  test::WriteFile(dir / "config.json", R"({"vocab_size": )" + std::string(100000, '['));
+  CHECK_THROWS_WITH(LoadConfig(dir.path()), Contains("config.json: is nested deeper than 64"));
   test::WriteFile(dir / "config.json", "[1]");
   CHECK_THROWS_WITH(LoadConfig(dir.path()), Contains("must hold a JSON object"));
 }

@@ -1,0 +1,72 @@
+// weft-engine --check as a user runs it.
+#include <sys/wait.h>
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <cstdio>
+
+#include "tests/model/tiny_model.h"
+
+namespace weft::test {
+namespace {
+
+using Catch::Matchers::Contains;
+
+struct Result {
+  int code = -1;
+  std::string text;  // both outputs
+};
+
+Result Check(const std::string& dir) {
+  const std::string command =
+      std::string(WEFT_BIN_DIR) + "/weft-engine --check-ranks 3 --check " + dir + " 2>&1";
+  Result result;
+  FILE* pipe = popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  std::array<char, 4096> buffer;
+  for (size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) {
+    result.text.append(buffer.data(), n);
+  }
+  const int status = pclose(pipe);
+  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("check: says what a folder holds, what each rank would hold, and what is wrong") {
+  const TempDir dir;
+  nlohmann::json config = TinyConfig();
+  config["num_nextn_predict_layers"] = 2;
+  TensorMap tensors = TinyTensors(ParseConfig(config, "config.json"), "BF16");
+  tensors["model.layers.2.eh_proj.weight"] = {"F32", {1}, "1234"};
+  tensors["model.layers.3.eh_proj.weight"] = {"F32", {1}, "1234"};
+  WriteModel(dir, config, tensors);
+  const Result good = Check(dir.path());
+  INFO(good.text);
+  CHECK(good.code == 0);
+  CHECK_THAT(good.text, Contains("2 layers (2 with an indexer"));
+  CHECK_THAT(good.text, Contains("rank 2 of 3: "));
+  CHECK_THAT(good.text, Contains("not used: 2 tensors of MTP layers"));
+  CHECK_THAT(good.text, Contains("nothing is wrong"));
+
+  tensors["model.norm.weight"].bytes.replace(6, 2, "\xC0\x7F");
+  tensors.erase("model.layers.0.input_layernorm.weight");
+  config["num_nextn_predict_layers"] = 1;
+  WriteModel(dir, config, tensors);
+  const Result bad = Check(dir.path());
+  INFO(bad.text);
+  CHECK(bad.code == 1);
+  CHECK_THAT(bad.text, Contains("not used: 1 tensors of MTP layers"));
+  CHECK_THAT(bad.text, Contains("wrong: ") && Contains("'model.norm.weight': must hold finite "
+                                                       "numbers, got nan at 3"));
+  CHECK_THAT(bad.text, Contains("'model.layers.0.input_layernorm.weight': is missing"));
+  CHECK_THAT(bad.text, Contains("'model.layers.3.eh_proj.weight': is not part of the model"));
+  CHECK_THAT(bad.text, !Contains("nothing is wrong"));
+
+  const Result none = Check(dir / "nothing");
+  CHECK(none.code == 1);
+  CHECK_THAT(none.text, Contains("nothing/config.json: cannot be opened"));
+}
+
+}  // namespace weft::test

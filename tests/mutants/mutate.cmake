@@ -1,0 +1,17 @@
+# cmake -DSOURCE=... -DEDIT=... -DOUT=... -P mutate.cmake: writes SOURCE to OUT with the text of the file
+# EDIT.find, which must occur once, replaced by that of EDIT.replace.
+file(READ ${SOURCE} text)
+file(READ ${EDIT}.find find)
+file(READ ${EDIT}.replace replace)
+string(FIND "${text}" "${find}" first)
+string(FIND "${text}" "${find}" last REVERSE)
+if(first EQUAL -1)
+  message(FATAL_ERROR "${SOURCE} has no longer what this mutant replaces: ${find}")
+elseif(NOT first EQUAL last)
+  message(FATAL_ERROR "${SOURCE} has more than once what this mutant replaces: ${find}")
+endif()
+string(LENGTH "${find}" length)
+math(EXPR behind "${first} + ${length}")
+string(SUBSTRING "${text}" 0 ${first} head)
+string(SUBSTRING "${text}" ${behind} -1 tail)
+file(WRITE ${OUT} "${head}${replace}${tail}")
