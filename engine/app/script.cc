@@ -2,98 +2,15 @@
 
 #include <fstream>
 #include <iostream>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
-#include <type_traits>
+
+#include "engine/app/script_request.h"
 
 namespace weft {
 namespace {
 
 using nlohmann::json;
-
-// Values as they stand: a number that is not whole, or does not fit, is an error and never another
-// number.
-template <typename T>
-T Number(const json& value, const std::string& key) {
-  if constexpr (std::is_floating_point_v<T>) {
-    if (value.is_number()) return value.get<T>();
-    throw std::runtime_error(key + " must be a number, got " + value.dump());
-  } else {
-    const bool fits = value.is_number_unsigned()
-                          ? value.get<uint64_t>() <= uint64_t{std::numeric_limits<T>::max()}
-                          : value.is_number_integer() && std::is_signed_v<T> &&
-                                value.get<int64_t>() >= int64_t{std::numeric_limits<T>::min()};
-    if (fits) return value.get<T>();
-    throw std::runtime_error(key + " must be a whole number that fits, got " + value.dump());
-  }
-}
-
-std::vector<int32_t> Ids(const json& value, const std::string& key) {
-  if (!value.is_array()) throw std::runtime_error(key + " must be a list, got " + value.dump());
-  std::vector<int32_t> ids;
-  for (const json& id : value) ids.push_back(Number<int32_t>(id, key));
-  return ids;
-}
-
-SelectionWish WishOf(const json& selection) {
-  if (!selection.is_object()) {
-    throw std::runtime_error("selection must be an object, got " + selection.dump());
-  }
-  SelectionWish wish;
-  for (const auto& [key, value] : selection.items()) {
-    if (key == "mode") {
-      SelectionMode mode;
-      if (!value.is_string() || !ParseSelectionMode(value.get<std::string>(), &mode)) {
-        throw std::runtime_error(
-            "selection.mode must be exact, interleaved, certified or dense, got " + value.dump());
-      }
-      wish.mode = mode;
-    } else if (key == "index_topk") {
-      wish.topk = Number<int32_t>(value, "selection.index_topk");
-    } else if (key == "coverage") {
-      wish.gamma = Number<double>(value, "selection.coverage");
-    } else {
-      throw std::runtime_error("selection has no key '" + key + "'");
-    }
-  }
-  return wish;
-}
-
-EngineRequest RequestOf(const json& line, SelectionWish* wish) {
-  if (!line.is_object()) throw std::runtime_error("a request must be an object");
-  EngineRequest request;
-  request.max_tokens = line.contains("logprobs_from") ? 0 : 16;
-  for (const auto& [key, value] : line.items()) {
-    if (key == "prompt_ids") {
-      request.prompt = Ids(value, key);
-    } else if (key == "committed_ids") {
-      request.committed = Ids(value, key);
-    } else if (key == "stop_ids") {
-      request.stop_ids = Ids(value, key);
-    } else if (key == "max_tokens") {
-      request.max_tokens = Number<int32_t>(value, key);
-    } else if (key == "logprobs_from") {
-      request.logprobs_from = Number<int32_t>(value, key);
-      if (request.logprobs_from < 0) throw std::runtime_error("logprobs_from must be at least 1");
-    } else if (key == "temperature") {
-      request.sampling.temperature = Number<float>(value, key);
-    } else if (key == "top_p") {
-      request.sampling.top_p = Number<float>(value, key);
-    } else if (key == "seed") {
-      request.sampling.seed = Number<uint64_t>(value, key);
-    } else if (key == "cache_salt") {
-      if (!value.is_string())
-        throw std::runtime_error("cache_salt must be text, got " + value.dump());
-      request.cache_salt = value.get<std::string>();
-    } else if (key == "selection") {
-      *wish = WishOf(value);
-    } else {
-      throw std::runtime_error("a request has no key '" + key + "'");
-    }
-  }
-  return request;
-}
 
 json FiguresOf(const SelectionFigures& figures) {
   if (figures.pairs == 0) return nullptr;
@@ -114,12 +31,26 @@ json FiguresOf(const SelectionFigures& figures) {
   return out;
 }
 
+// One object for each of `places` places.
+void AppendTop(const TopTokens& top, size_t places, json* list) {
+  const size_t each = top.ids.size() / places;
+  for (size_t i = 0; i < top.ids.size(); ++i) {
+    if (i % each == 0) list->push_back({{"ids", json::array()}, {"logprobs", json::array()}});
+    list->back()["ids"].push_back(top.ids[i]);
+    list->back()["logprobs"].push_back(top.logprobs[i]);
+  }
+}
+
 void Record(const EngineEvent& event, json* result) {
   if (const auto* token = std::get_if<TokenEvent>(&event)) {
     (*result)["output_ids"].push_back(token->id);
+    if (!token->score) return;
+    (*result)["output_logprobs"].push_back(token->score->logprob);
+    AppendTop(token->score->top, 1, &(*result)["output_top"]);
   } else if (const auto* scores = std::get_if<ScoresEvent>(&event)) {
     for (float value : scores->logprobs) (*result)["logprobs"].push_back(value);
     for (int32_t id : scores->argmax) (*result)["argmax"].push_back(id);
+    AppendTop(scores->top, scores->logprobs.size(), &(*result)["top"]);
   } else if (const auto* failed = std::get_if<FailedEvent>(&event)) {
     (*result)["error"] = failed->status.message;
   } else if (const auto* done = std::get_if<FinishedEvent>(&event)) {
@@ -135,9 +66,8 @@ void Record(const EngineEvent& event, json* result) {
 void Submit(Engine* engine, const std::string& text, size_t number, json* result, size_t* left) {
   Status status;
   try {
-    const json line = json::parse(text);
     SelectionWish wish;
-    EngineRequest request = RequestOf(line, &wish);
+    EngineRequest request = ParseScriptRequest(text, &wish);
     status = engine->ResolveSelection(wish, &request.selection);
     int64_t id;
     if (status.ok()) {

@@ -43,6 +43,7 @@ Status Engine::Submit(EngineRequest request, EventSink sink, int64_t* id) {
   sequence->arrival = Clock::now();
   sequence->scored = request.logprobs_from;
   sequence->output = request.committed;
+  request.sampling.stop_ids = request.stop_ids;
   sequence->request = std::move(request);
   sequence->sink = std::move(sink);
   {
@@ -60,6 +61,14 @@ void Engine::Cancel(int64_t id) {
   {
     std::lock_guard lock(mutex_);
     cancels_.push_back(id);
+  }
+  Wake();
+}
+
+void Engine::Abort(int64_t id) {
+  {
+    std::lock_guard lock(mutex_);
+    aborts_.push_back(id);
   }
   Wake();
 }
@@ -82,12 +91,13 @@ EngineState Engine::State() const {
 
 void Engine::DrainInbox() {
   std::vector<std::unique_ptr<Sequence>> arrived;
-  std::vector<int64_t> cancels;
+  std::vector<int64_t> cancels, aborts;
   {
     std::lock_guard lock(mutex_);
     arrived.swap(inbox_);
     state_.waiting += static_cast<int32_t>(arrived.size());
     cancels.swap(cancels_);
+    aborts.swap(aborts_);
   }
   for (auto& sequence : arrived) {
     Sequence& added = *sequence;
@@ -96,6 +106,10 @@ void Engine::DrainInbox() {
     if (!added.output.empty() && added.scored < 0) FinishIfDone(added, Clock::now());
   }
   for (int64_t id : cancels) scheduler_.Cancel(id);
+  for (int64_t id : aborts) {
+    Sequence* sequence = scheduler_.Find(id);
+    if (sequence != nullptr && !sequence->leaving) Finish(*sequence, FinishReason::kAborted, -1);
+  }
 }
 
 bool Engine::Step() {
@@ -130,10 +144,10 @@ void Engine::Postprocess(const StepPlan& plan, const StepResult& result, Clock::
     (row.prefill ? sequence.prefill : sequence.decode).Add(done.figures);
     if (!done.logprobs.empty()) {
       const auto scored = static_cast<int32_t>(done.logprobs.size());
-      sequence.sink(ScoresEvent{sequence.scored, done.logprobs, done.argmax});
+      sequence.sink(ScoresEvent{sequence.scored, done.logprobs, done.argmax, done.top});
       sequence.scored += scored;
     }
-    if (done.token >= 0) TakeToken(sequence, done.token, now);
+    if (done.token >= 0) TakeToken(sequence, done, now);
     FinishIfDone(sequence, now);
   }
   scheduler_.StepDone(plan, 1e3 * Seconds(now - begin));
@@ -144,12 +158,16 @@ void Engine::Postprocess(const StepPlan& plan, const StepResult& result, Clock::
   state_.query_layers += result.query_layers;
 }
 
-void Engine::TakeToken(Sequence& sequence, int32_t token, Clock::time_point now) {
+void Engine::TakeToken(Sequence& sequence, const RowResult& done, Clock::time_point now) {
   if (sequence.output.size() == sequence.request.committed.size()) sequence.first_token = now;
   sequence.last_token = now;
   const auto index = static_cast<int32_t>(sequence.output.size());
-  sequence.output.push_back(token);
-  sequence.sink(TokenEvent{index, token});
+  sequence.output.push_back(done.token);
+  TokenEvent event{index, done.token, std::nullopt};
+  if (sequence.request.sampling.alternatives >= 0) {
+    event.score = TokenScore{done.token_logprob, done.token_top};
+  }
+  sequence.sink(std::move(event));
 }
 
 void Engine::FinishIfDone(Sequence& sequence, Clock::time_point now) {

@@ -73,7 +73,8 @@ class Engine {
   Status ResolveSelection(const SelectionWish& wish, SelectionPlan* plan);
   // Checks the request; on success it is queued and *id tells its sequence.
   Status Submit(EngineRequest request, EventSink sink, int64_t* id);
-  void Cancel(int64_t id);
+  void Cancel(int64_t id);  // no more events
+  void Abort(int64_t id);   // FinishedEvent with kAborted; ids unknown or ended: nothing
   void Stop();  // Run() returns after the step in hand; what runs fails with UNAVAILABLE
   EngineState State() const;
   int32_t ranks() const { return ranks_; }
@@ -86,7 +87,7 @@ class Engine {
  private:
   void DrainInbox();
   void Postprocess(const StepPlan& plan, const StepResult& result, Clock::time_point begin);
-  void TakeToken(Sequence& sequence, int32_t token, Clock::time_point now);
+  void TakeToken(Sequence& sequence, const RowResult& done, Clock::time_point now);
   void FinishIfDone(Sequence& sequence, Clock::time_point now);
   void Finish(Sequence& sequence, FinishReason reason, int32_t stop_id);
   void FailAll(const Status& status);
@@ -104,7 +105,7 @@ class Engine {
 
   mutable std::mutex mutex_;  // guards what follows
   std::vector<std::unique_ptr<Sequence>> inbox_;
-  std::vector<int64_t> cancels_;
+  std::vector<int64_t> cancels_, aborts_;
   EngineState state_;
   double request_seconds_ = 0;  // from first step to end, of the last requests
   Clock::time_point last_step_;

@@ -3,22 +3,12 @@
 #include <cmath>
 
 #include "engine/core/engine.h"
+#include "engine/core/sampling_checks.h"
 
 namespace weft {
 namespace {
 
 constexpr size_t kLongestSalt = 256;  // it is kept as long as the pages
-
-Status CheckSampling(const SamplingParams& sampling) {
-  if (!(sampling.temperature >= 0) || std::isinf(sampling.temperature)) {
-    return Status::Invalid("temperature must be a number of at least 0, got " +
-                           std::to_string(sampling.temperature));
-  }
-  if (!(sampling.top_p > 0 && sampling.top_p <= 1)) {
-    return Status::Invalid("top_p must be in (0, 1], got " + std::to_string(sampling.top_p));
-  }
-  return Status::Ok();
-}
 
 }  // namespace
 
@@ -91,7 +81,7 @@ Status Engine::Check(const EngineRequest& request) const {
     return Status::Invalid("logprobs_from must be in [1, prompt tokens), got " +
                            std::to_string(request.logprobs_from));
   }
-  if (Status status = CheckSampling(request.sampling); !status.ok()) return status;
+  if (Status status = CheckSampling(request, limits_.vocab); !status.ok()) return status;
   if (request.cache_salt.size() > kLongestSalt) {
     return Status::Invalid("cache_salt must be at most " + std::to_string(kLongestSalt) +
                            " bytes long, got " + std::to_string(request.cache_salt.size()));

@@ -33,9 +33,31 @@ void PlanLogits(const Sequence& sequence, PlanRow* row, StepPlan* plan) {
   if (first > last) return;
   row->logits_begin = first - row->start;
   row->targets_begin = static_cast<int32_t>(plan->targets.size());
+  row->target_alternatives = sequence.request.prompt_alternatives;
   for (int32_t p = first; p < end; ++p) {
     plan->targets.push_back(p <= last ? sequence.TokenAt(p + 1) : -1);
   }
+}
+
+// What the draw needs, where the row draws; and the tokens for penalties that no row ran.
+void PlanSampling(Sequence* sequence, PlanRow* row, StepPlan* plan) {
+  const SamplingParams& sampling = sequence->request.sampling;
+  row->sampling = sampling;
+  if (!row->sample) row->sampling.logit_bias.clear();
+  if (!row->sample || !sampling.Masks(row->output_index)) row->sampling.stop_ids.clear();
+  if (row->sample && sequence->request.mask) {
+    row->mask_begin = static_cast<int32_t>(plan->masks.size());
+    const std::vector<uint32_t> mask = sequence->request.mask(sequence->output);
+    plan->masks.insert(plan->masks.end(), mask.begin(), mask.end());
+  }
+  if (!sampling.Penalises()) return;
+  row->prompt_tokens = sequence->prompt_size();
+  row->history_begin = static_cast<int32_t>(plan->history.size());
+  row->history_count = row->start - sequence->noted;
+  for (int32_t p = sequence->noted; p < row->start; ++p) {
+    plan->history.push_back(sequence->TokenAt(p));
+  }
+  sequence->noted = row->start + row->count;
 }
 
 }  // namespace
@@ -55,13 +77,18 @@ void Scheduler::Add(SequencePtr sequence) {
   waiting_.push_back(std::move(sequence));
 }
 
-void Scheduler::Cancel(int64_t sequence_id) {
+Sequence* Scheduler::Find(int64_t sequence_id) {
   for (auto& sequence : running_) {
-    if (sequence->id == sequence_id) sequence->leaving = true;
+    if (sequence->id == sequence_id) return sequence.get();
   }
   for (auto& sequence : waiting_) {
-    if (sequence->id == sequence_id) sequence->leaving = true;
+    if (sequence->id == sequence_id) return sequence.get();
   }
+  return nullptr;
+}
+
+void Scheduler::Cancel(int64_t sequence_id) {
+  if (Sequence* sequence = Find(sequence_id)) sequence->leaving = true;
 }
 
 void Scheduler::ReleaseSlot(Sequence& sequence) {
@@ -69,6 +96,7 @@ void Scheduler::ReleaseSlot(Sequence& sequence) {
   by_slot_[static_cast<size_t>(sequence.slot)] = nullptr;
   free_slots_.push_back(sequence.slot);
   sequence.slot = -1;
+  sequence.noted = 0;
 }
 
 std::vector<std::unique_ptr<Sequence>> Scheduler::RemoveFinished() {
@@ -154,7 +182,6 @@ int32_t Scheduler::AddRow(Sequence& sequence, int32_t budget, StepPlan* plan) {
   row.prefill = row.start + row.figures_begin < sequence.prompt_size();
   row.output_index = static_cast<int32_t>(sequence.output.size());
   row.selection = sequence.request.selection;
-  row.sampling = sequence.request.sampling;
   row.tokens_begin = static_cast<int32_t>(plan->tokens.size());
   for (int32_t i = 0; i < row.count; ++i) plan->tokens.push_back(sequence.TokenAt(row.start + i));
   row.pages_begin = static_cast<int32_t>(plan->pages.size());
@@ -162,6 +189,7 @@ int32_t Scheduler::AddRow(Sequence& sequence, int32_t budget, StepPlan* plan) {
   plan->pages.insert(plan->pages.end(), sequence.pages.begin(),
                      sequence.pages.begin() + row.pages_count);
   PlanLogits(sequence, &row, plan);
+  PlanSampling(&sequence, &row, plan);
   plan->rows.push_back(row);
   return row.count;
 }

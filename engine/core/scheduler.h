@@ -52,7 +52,8 @@ class Scheduler {
 
   // The running sequence behind a row of the last plan.
   Sequence& RunningAt(int32_t slot) { return *by_slot_[static_cast<size_t>(slot)]; }
-  void Cancel(int64_t sequence_id);  // unknown or finished ids are ignored
+  Sequence* Find(int64_t sequence_id);  // null: unknown or finished
+  void Cancel(int64_t sequence_id);     // unknown or finished ids are ignored
 
   int32_t running() const { return static_cast<int32_t>(running_.size()); }
   int32_t waiting() const { return static_cast<int32_t>(waiting_.size()); }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -12,33 +13,48 @@
 #include "engine/core/status.h"
 #include "engine/plan/step_plan.h"
 #include "engine/run/figures.h"
+#include "engine/run/step_result.h"
 
 namespace weft {
 
 using Clock = std::chrono::steady_clock;
 
+// Which tokens may come next (grammars): a bit for each id of the vocabulary, id 0 in the lowest
+// bit of the first word, at least one set. Called on the engine's thread before each token; must
+// depend on nothing but the output so far, so that it says the same after preemption and in a
+// replay.
+using TokenMask = std::function<std::vector<uint32_t>(const std::vector<int32_t>& output)>;
+
 struct EngineRequest {
   std::string request_id;
   std::vector<int32_t> prompt;
   std::vector<int32_t> committed;  // output sent before (replay); continues behind it
-  SamplingParams sampling;
-  int32_t max_tokens = 0;  // total output from the prompt's end, committed included
+  SamplingParams sampling;         // its stop_ids are filled in from those below
+  TokenMask mask;                  // empty: all may come
+  int32_t max_tokens = 0;          // total output from the prompt's end, committed included
   std::vector<int32_t> stop_ids;
-  SelectionPlan selection;     // resolved
-  int32_t logprobs_from = -1;  // score prompt[i] for i >= this; -1: no scoring
-  std::string cache_salt;      // only requests with the same one share cached prefixes
+  SelectionPlan selection;          // resolved
+  int32_t logprobs_from = -1;       // score prompt[i] for i >= this; -1: no scoring
+  int32_t prompt_alternatives = 0;  // most likely tokens told with each scored one
+  std::string cache_salt;           // only requests with the same one share cached prefixes
 };
 
-enum class FinishReason { kStop, kLength };
+enum class FinishReason { kStop, kLength, kAborted };
 
+struct TokenScore {
+  float logprob = 0;  // natural log
+  TopTokens top;
+};
 struct TokenEvent {
   int32_t output_index;
   int32_t id;
+  std::optional<TokenScore> score;  // when the sampling asks for it
 };
 struct ScoresEvent {
   int32_t position;  // of the first scored prompt token
   std::vector<float> logprobs;
   std::vector<int32_t> argmax;
+  TopTokens top;  // prompt_alternatives at each place
 };
 struct FinishedEvent {
   FinishReason reason;
@@ -67,6 +83,7 @@ struct Sequence {
   std::vector<int32_t> output;  // sampled so far, committed included
   int32_t cached = 0;           // positions whose keys and latents are in the cache
   int32_t slot = -1;            // while running
+  int32_t noted = 0;            // leading tokens that the slot counted, for penalties
   std::vector<int32_t> pages;
   int64_t published = 0;    // leading pages, full, that others may read too: not written again
   std::string prefix_root;  // what must be equal, beside the tokens, to share pages

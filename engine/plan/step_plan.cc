@@ -7,11 +7,54 @@
 namespace weft {
 namespace {
 
+void PutSampling(WireWriter& out, const SamplingParams& sampling) {
+  out.Put(sampling.temperature);
+  out.Put(sampling.top_p);
+  out.Put(sampling.seed);
+  out.Put(sampling.top_k);
+  out.Put(sampling.min_p);
+  out.Put(sampling.repetition_penalty);
+  out.Put(sampling.frequency_penalty);
+  out.Put(sampling.presence_penalty);
+  out.Put(sampling.min_tokens);
+  out.Put(sampling.alternatives);
+  out.Put(static_cast<uint32_t>(sampling.logit_bias.size()));
+  for (const LogitBias& bias : sampling.logit_bias) {
+    out.Put(bias.id);
+    out.Put(bias.bias);
+  }
+  out.Put(sampling.stop_ids);
+}
+
+SamplingParams GetSampling(WireReader& in) {
+  SamplingParams sampling;
+  in.Get(&sampling.temperature);
+  in.Get(&sampling.top_p);
+  in.Get(&sampling.seed);
+  in.Get(&sampling.top_k);
+  in.Get(&sampling.min_p);
+  in.Get(&sampling.repetition_penalty);
+  in.Get(&sampling.frequency_penalty);
+  in.Get(&sampling.presence_penalty);
+  in.Get(&sampling.min_tokens);
+  in.Get(&sampling.alternatives);
+  uint32_t biases;
+  in.Get(&biases);
+  for (uint32_t i = 0; i < biases; ++i) {
+    LogitBias& bias = sampling.logit_bias.emplace_back();
+    in.Get(&bias.id);
+    in.Get(&bias.bias);
+  }
+  in.Get(&sampling.stop_ids);
+  return sampling;
+}
+
 void PutRow(WireWriter& out, const PlanRow& row) {
   out.Put(row.sequence);
   for (int32_t value :
        {row.slot, row.start, row.count, row.tokens_begin, row.pages_begin, row.pages_count,
-        row.logits_begin, row.targets_begin, row.output_index, row.figures_begin}) {
+        row.logits_begin, row.targets_begin, row.output_index, row.figures_begin, row.history_begin,
+        row.history_count, row.prompt_tokens, row.mask_begin, row.target_alternatives}) {
     out.Put(value);
   }
   for (bool flag : {row.sample, row.prefill, row.keep_hidden}) out.Put(static_cast<uint8_t>(flag));
@@ -19,17 +62,16 @@ void PutRow(WireWriter& out, const PlanRow& row) {
   out.Put(row.selection.topk);
   out.Put(row.selection.m);
   out.Put(row.selection.gamma);
-  out.Put(row.sampling.temperature);
-  out.Put(row.sampling.top_p);
-  out.Put(row.sampling.seed);
+  PutSampling(out, row.sampling);
 }
 
 PlanRow GetRow(WireReader& in) {
   PlanRow row;
   in.Get(&row.sequence);
-  for (int32_t* value :
-       {&row.slot, &row.start, &row.count, &row.tokens_begin, &row.pages_begin, &row.pages_count,
-        &row.logits_begin, &row.targets_begin, &row.output_index, &row.figures_begin}) {
+  for (int32_t* value : {&row.slot, &row.start, &row.count, &row.tokens_begin, &row.pages_begin,
+                         &row.pages_count, &row.logits_begin, &row.targets_begin, &row.output_index,
+                         &row.figures_begin, &row.history_begin, &row.history_count,
+                         &row.prompt_tokens, &row.mask_begin, &row.target_alternatives}) {
     in.Get(value);
   }
   for (bool* flag : {&row.sample, &row.prefill, &row.keep_hidden}) {
@@ -41,9 +83,7 @@ PlanRow GetRow(WireReader& in) {
   in.Get(&row.selection.topk);
   in.Get(&row.selection.m);
   in.Get(&row.selection.gamma);
-  in.Get(&row.sampling.temperature);
-  in.Get(&row.sampling.top_p);
-  in.Get(&row.sampling.seed);
+  row.sampling = GetSampling(in);
   return row;
 }
 
@@ -55,6 +95,8 @@ void CheckRow(const StepPlan& plan, const PlanRow& row) {
   if (!Inside(row.tokens_begin, row.count, plan.tokens.size()) ||
       !Inside(row.pages_begin, row.pages_count, plan.pages.size()) || row.logits_begin < 0 ||
       row.logits_begin > row.count ||
+      !Inside(row.history_begin, row.history_count, plan.history.size()) ||
+      row.mask_begin >= static_cast<int64_t>(plan.masks.size()) ||
       (row.targets_begin >= 0 &&
        !Inside(row.targets_begin, row.count - row.logits_begin, plan.targets.size()))) {
     throw std::runtime_error("step plan: a row points outside the plan's arrays");
@@ -82,6 +124,8 @@ std::string SerializePlan(const StepPlan& plan) {
   out.Put(plan.tokens);
   out.Put(plan.targets);
   out.Put(plan.pages);
+  out.Put(plan.history);
+  out.Put(plan.masks);
   out.Put(static_cast<uint32_t>(plan.copies.size()));
   for (const PageCopy& copy : plan.copies) {
     out.Put(copy.from);
@@ -101,6 +145,8 @@ StepPlan ParsePlan(std::string_view bytes) {
   in.Get(&plan.tokens);
   in.Get(&plan.targets);
   in.Get(&plan.pages);
+  in.Get(&plan.history);
+  in.Get(&plan.masks);
   uint32_t copies;
   in.Get(&copies);
   for (uint32_t i = 0; i < copies; ++i) {

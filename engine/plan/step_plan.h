@@ -8,15 +8,10 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/plan/sampling_params.h"
 #include "kernels/select/selection_plan.h"
 
 namespace weft {
-
-struct SamplingParams {
-  float temperature = 0;  // 0: greedy
-  float top_p = 1;        // (0, 1]; 1: off
-  uint64_t seed = 0;
-};
 
 // The share of one sequence in a step.
 struct PlanRow {
@@ -41,6 +36,15 @@ struct PlanRow {
   bool prefill = false;        // its figures count as prefill
   int32_t figures_begin = 0;   // tokens before this one were counted in an earlier run of theirs
   bool keep_hidden = false;    // final hidden states stay in the slot (drafting)
+  // Where sampling penalises, a slot counts the tokens of its sequence as they pass. Those that no
+  // row ran (found in the cache) come as StepPlan::history[history_begin .. +history_count): the
+  // tokens right before `start`. A count begins anew with the token of position 0.
+  int32_t history_begin = 0;
+  int32_t history_count = 0;
+  int32_t prompt_tokens = 0;        // positions from this one on are output
+  int32_t target_alternatives = 0;  // most likely tokens told with each scored one
+  int32_t mask_begin = -1;  // StepPlan::masks: the ids that may be sampled, a bit each, id 0 in the
+                            //   lowest bit of the first word; -1: all
   SelectionPlan selection;
   SamplingParams sampling;
 };
@@ -58,6 +62,8 @@ struct StepPlan {
   std::vector<int32_t> tokens;
   std::vector<int32_t> targets;
   std::vector<int32_t> pages;
+  std::vector<int32_t> history;
+  std::vector<uint32_t> masks;   // ceil(vocabulary / 32) words each
   std::vector<PageCopy> copies;  // made one after the other before anything runs
 
   int64_t TokenCount() const;
@@ -74,6 +80,11 @@ struct SlotState {
   int32_t length = 0;        // tokens in the cache
   int32_t last_token = -1;   // last sampled
   int32_t output_count = 0;  // tokens sampled so far, committed ones of a replay included
+  // For penalties, of the ids of this rank's slice of the vocabulary: times in the output, and
+  // kInPrompt. Of the first `counted` tokens of the sequence.
+  static constexpr uint32_t kInPrompt = 1u << 31;
+  std::vector<uint32_t> seen;
+  int32_t counted = 0;
 };
 
 }  // namespace weft

@@ -20,8 +20,40 @@ void FillFigures(const SelectionFigures& figures, v1::SelectionFigures* out) {
   out->set_second_rounds(figures.second_rounds);
 }
 
+void FillTop(const TopTokens& top, v1::TopTokens* out) {
+  out->mutable_ids()->Add(top.ids.begin(), top.ids.end());
+  out->mutable_logprobs()->Add(top.logprobs.begin(), top.logprobs.end());
+}
+
+void FillToken(const TokenEvent& token, v1::Token* out) {
+  out->set_output_index(token.output_index);
+  out->set_id(token.id);
+  if (!token.score) return;
+  out->set_logprob(token.score->logprob);
+  FillTop(token.score->top, out->mutable_top());
+}
+
+void FillScores(const ScoresEvent& scores, v1::Scores* out) {
+  out->set_position(scores.position);
+  out->mutable_logprobs()->Add(scores.logprobs.begin(), scores.logprobs.end());
+  out->mutable_argmax()->Add(scores.argmax.begin(), scores.argmax.end());
+  if (!scores.top.ids.empty()) FillTop(scores.top, out->mutable_top());
+}
+
+v1::FinishReason ToProto(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return v1::STOP;
+    case FinishReason::kLength:
+      return v1::LENGTH;
+    case FinishReason::kAborted:
+      return v1::ABORTED;
+  }
+  return v1::FINISH_REASON_UNSPECIFIED;
+}
+
 void FillFinished(const FinishedEvent& event, v1::Finished* out) {
-  out->set_reason(event.reason == FinishReason::kStop ? v1::STOP : v1::LENGTH);
+  out->set_reason(ToProto(event.reason));
   if (event.reason == FinishReason::kStop) out->set_stop_id(event.stop_id);
   out->set_prompt_tokens(event.prompt_tokens);
   out->set_output_tokens(event.output_tokens);
@@ -49,6 +81,16 @@ void GenerateStream::SetSequence(int64_t id) {
   std::lock_guard lock(mutex_);
   sequence_ = id;
   if (cancelled_) engine_->Cancel(id);  // the caller left while the request was being queued
+  if (!done_) requests_->Enter(request_id_, id);
+}
+
+void GenerateStream::OnDone() {
+  {
+    std::lock_guard lock(mutex_);
+    done_ = true;
+    if (sequence_ != 0) requests_->Leave(request_id_, sequence_);
+  }
+  self_.reset();
 }
 
 void GenerateStream::FinishOnce(const grpc::Status& status) {
@@ -79,13 +121,9 @@ void GenerateStream::OnEvent(EngineEvent event) {
   if (finished_) return;
   v1::GenerateEvent out;
   if (const auto* token = std::get_if<TokenEvent>(&event)) {
-    out.mutable_token()->set_output_index(token->output_index);
-    out.mutable_token()->set_id(token->id);
+    FillToken(*token, out.mutable_token());
   } else if (const auto* scores = std::get_if<ScoresEvent>(&event)) {
-    v1::Scores* to = out.mutable_scores();
-    to->set_position(scores->position);
-    to->mutable_logprobs()->Add(scores->logprobs.begin(), scores->logprobs.end());
-    to->mutable_argmax()->Add(scores->argmax.begin(), scores->argmax.end());
+    FillScores(*scores, out.mutable_scores());
   } else if (const auto* done = std::get_if<FinishedEvent>(&event)) {
     FillFinished(*done, out.mutable_finished());
     end_ = grpc::Status::OK;

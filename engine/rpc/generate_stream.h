@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "engine/core/engine.h"
+#include "engine/rpc/request_registry.h"
 #include "weft/engine/v1/engine.pb.h"
 
 namespace weft {
@@ -19,7 +20,9 @@ namespace weft {
 class GenerateStream : public grpc::ServerWriteReactor<engine::v1::GenerateEvent>,
                        public std::enable_shared_from_this<GenerateStream> {
  public:
-  explicit GenerateStream(Engine* engine) : engine_(engine) {}
+  // Both must outlive the stream.
+  GenerateStream(Engine* engine, RequestRegistry* requests, std::string request_id)
+      : engine_(engine), requests_(requests), request_id_(std::move(request_id)) {}
 
   // Ends the call at once with an error; nothing was submitted.
   void Refuse(const Status& status);
@@ -32,19 +35,22 @@ class GenerateStream : public grpc::ServerWriteReactor<engine::v1::GenerateEvent
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
-  void OnDone() override { self_.reset(); }
+  void OnDone() override;
 
  private:
   void FinishOnce(const grpc::Status& status);  // mutex_ held
   void WriteNext();                             // mutex_ held
 
   Engine* engine_;
+  RequestRegistry* requests_;
+  const std::string request_id_;
   std::shared_ptr<GenerateStream> self_;
   std::mutex mutex_;
   std::deque<engine::v1::GenerateEvent> pending_;  // the front one is being written if writing_
   bool writing_ = false;
   bool finished_ = false;
   bool cancelled_ = false;
+  bool done_ = false;
   std::optional<grpc::Status> end_;  // after the pending events
   int64_t sequence_ = 0;
 };

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "engine/rpc/generate_stream.h"
+#include "engine/rpc/translate.h"
 #include "weft/engine/v1/engine.grpc.pb.h"
 
 namespace weft {
@@ -55,7 +56,7 @@ class EngineService final : public v1::Engine::CallbackService {
 
   grpc::ServerWriteReactor<v1::GenerateEvent>* Generate(
       grpc::CallbackServerContext*, const v1::GenerateRequest* request) override {
-    auto stream = std::make_shared<GenerateStream>(engine_);
+    auto stream = std::make_shared<GenerateStream>(engine_, &requests_, request->request_id());
     stream->Hold();
     GenerateStream* reactor = stream.get();
     EngineRequest out = Translate(*request);
@@ -74,6 +75,14 @@ class EngineService final : public v1::Engine::CallbackService {
     } else {
       stream->OnEvent(FailedEvent{status});
     }
+    return reactor;
+  }
+
+  grpc::ServerUnaryReactor* Abort(grpc::CallbackServerContext* context,
+                                  const v1::AbortRequest* request, v1::AbortResponse*) override {
+    for (int64_t id : requests_.Sequences(request->request_id())) engine_->Abort(id);
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
     return reactor;
   }
 
@@ -104,19 +113,6 @@ class EngineService final : public v1::Engine::CallbackService {
   }
 
  private:
-  static EngineRequest Translate(const v1::GenerateRequest& request) {
-    EngineRequest out;
-    out.request_id = request.request_id();
-    out.prompt.assign(request.prompt_ids().begin(), request.prompt_ids().end());
-    out.committed.assign(request.committed_ids().begin(), request.committed_ids().end());
-    out.sampling = {request.sampling().temperature(), request.sampling().top_p(), request.seed()};
-    out.max_tokens = request.max_tokens();
-    out.cache_salt = request.cache_salt();
-    out.stop_ids.assign(request.stop_ids().begin(), request.stop_ids().end());
-    if (request.has_logprobs_from()) out.logprobs_from = request.logprobs_from();
-    return out;
-  }
-
   Status Resolve(const v1::GenerateRequest& request, SelectionPlan* plan) {
     if (request.has_honour()) return Honour(request.honour(), plan);
     SelectionWish wish;
@@ -174,6 +170,7 @@ class EngineService final : public v1::Engine::CallbackService {
 
   Engine* engine_;
   const EngineIdentity identity_;
+  RequestRegistry requests_;
 };
 
 }  // namespace

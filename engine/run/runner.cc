@@ -5,7 +5,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "engine/run/sample.h"
+#include "engine/run/sampling/sampler.h"
+#include "engine/run/sampling/token_counts.h"
 #include "engine/run/workspace.h"
 
 namespace weft {
@@ -85,6 +86,7 @@ StepResult Runner::Run(const StepPlan& plan) {
     comm_->AllReduce(&result.rows_read, 1, Reduce::kSumI64);
   }
   result.rows.resize(plan.rows.size());
+  CountTokens(batch_, weights_.slices.vocab, &slots_);
   Sampler sampler(config_, weights_, comm_, ops_, exec_, hooks_);
   const std::vector<int32_t> sampled = sampler.Run(batch_, slots_, hidden, &result.rows);
   selector_.Finish(&result.rows);

@@ -8,10 +8,27 @@
 
 namespace weft {
 
+// Most likely tokens at one place or, one place after the other, at several: descending
+// log-probability, ties by ascending id.
+struct TopTokens {
+  std::vector<int32_t> ids;
+  std::vector<float> logprobs;  // natural log
+
+  void Append(const TopTokens& other) {
+    ids.insert(ids.end(), other.ids.begin(), other.ids.end());
+    logprobs.insert(logprobs.end(), other.logprobs.begin(), other.logprobs.end());
+  }
+};
+
+// All log-probabilities are the model's own, of the logits as they came: neither temperature nor
+// penalties, biases or masks show in them.
 struct RowResult {
   int32_t token = -1;           // sampled; -1 when the row sampled none
+  float token_logprob = 0;      // when its sampling asks for alternatives, if only 0
+  TopTokens token_top;          // as many as it asks for
   std::vector<float> logprobs;  // of the row's targets that are not -1, in order; natural log
   std::vector<int32_t> argmax;  // most likely token at the same places
+  TopTokens top;                // PlanRow::target_alternatives at each of the same places
   SelectionFigures figures;
 };
 

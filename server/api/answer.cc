@@ -15,6 +15,23 @@ double Seconds(steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
+// Nothing is told of what says nothing.
+void Tell(v1::Delta delta, std::vector<v1::GenerateResponse>* replies) {
+  if (delta.ByteSizeLong() == 0) return;
+  *replies->emplace_back().mutable_delta() = std::move(delta);
+}
+
+const char* Name(engine::v1::FinishReason reason) {
+  switch (reason) {
+    case engine::v1::STOP:
+      return "stop";
+    case engine::v1::ABORTED:
+      return "abort";
+    default:
+      return "length";
+  }
+}
+
 void Copy(const engine::v1::SelectionFigures& from, v1::SelectionFigures* to) {
   to->set_pairs(from.pairs());
   if (from.has_pairs_covered()) to->set_pairs_covered(from.pairs_covered());
@@ -27,8 +44,8 @@ void Copy(const engine::v1::SelectionFigures& from, v1::SelectionFigures* to) {
 
 }  // namespace
 
-Answer::Answer(const text::Tokenizer& tokenizer, RequestState* state)
-    : state_(state), detokenizer_(tokenizer) {}
+Answer::Answer(const text::Tokenizer& tokenizer, const StopStrings& stops, RequestState* state)
+    : state_(state), text_(tokenizer, stops) {}
 
 bool Answer::IsStop(int32_t id) const {
   const auto& stops = state_->request.stop_ids();
@@ -57,6 +74,7 @@ grpc::Status Answer::Take(const engine::v1::GenerateEvent& event,
 
 grpc::Status Answer::TakeToken(const engine::v1::Token& token,
                                std::vector<v1::GenerateResponse>* replies) {
+  if (at_stop_string()) return grpc::Status::OK;  // the engine is about to stop
   const int next = state_->committed.size();
   if (token.output_index() < next) return grpc::Status::OK;  // sent before a replay
   if (token.output_index() > next) {
@@ -68,9 +86,9 @@ grpc::Status Answer::TakeToken(const engine::v1::Token& token,
   if (next == 0) first_token_ = last_token_;
   state_->committed.Add(token.id());
   if (IsStop(token.id())) return grpc::Status::OK;  // no part of the text
-  v1::Delta* delta = replies->emplace_back().mutable_delta();
-  delta->set_text(detokenizer_.Append(token.id()));
-  delta->add_token_ids(token.id());
+  v1::Delta delta;
+  text_.Append(token, &delta);
+  Tell(std::move(delta), replies);
   return grpc::Status::OK;
 }
 
@@ -88,43 +106,68 @@ grpc::Status Answer::TakeScores(const engine::v1::Scores& scores,
   out->set_position(due);
   out->mutable_logprobs()->Add(scores.logprobs().begin() + known, scores.logprobs().end());
   out->mutable_argmax()->Add(scores.argmax().begin() + known, scores.argmax().end());
+  // As many for each place.
+  const int places = scores.logprobs_size(), tops = scores.top().ids_size() / places;
+  for (int i = known; i < places && tops > 0; ++i) {
+    v1::TopTokens* top = out->add_top();
+    const auto copy = [&](const auto& from, auto* to) {
+      to->Add(from.begin() + i * tops, from.begin() + (i + 1) * tops);
+    };
+    copy(scores.top().ids(), top->mutable_ids());
+    copy(scores.top().logprobs(), top->mutable_logprobs());
+  }
   state_->scored = scores.position() + scores.logprobs_size();
   return grpc::Status::OK;
 }
 
-void Answer::TakeFinished(const engine::v1::Finished& finished,
-                          std::vector<v1::GenerateResponse>* replies) {
+v1::Complete* Answer::Complete(engine::v1::FinishReason reason, int32_t stop_id,
+                               std::vector<v1::GenerateResponse>* replies) {
   complete_ = true;
-  if (std::string tail = detokenizer_.Flush(); !tail.empty()) {
-    replies->emplace_back().mutable_delta()->set_text(std::move(tail));
-  }
+  v1::Delta rest;
+  if (!at_stop_string()) text_.End(&rest);
+  Tell(std::move(rest), replies);
   v1::Complete* complete = replies->emplace_back().mutable_complete();
-  complete->set_request_id(state_->request.request_id());
+  complete->set_request_id(state_->id);
   complete->set_seed(state_->request.seed());
   complete->set_replays(state_->replays);
-  stopped_ = finished.reason() == engine::v1::STOP;
-  complete->set_finish_reason(stopped_ ? "stop" : "length");
-  if (stopped_) complete->set_stop_token_id(finished.stop_id());
-  v1::Usage* usage = complete->mutable_usage();
-  usage->set_prompt_tokens(finished.prompt_tokens());
-  usage->set_output_tokens(finished.output_tokens());
-  usage->set_cached_tokens(finished.cached_tokens());
-  v1::Timings* timings = complete->mutable_timings();
-  timings->set_queue_seconds(finished.queue_seconds());
-  timings->set_prefill_seconds(finished.prefill_seconds());
-  timings->set_decode_seconds(finished.decode_seconds());
-  if (!state_->committed.empty()) {
-    timings->set_first_token_seconds(Seconds(first_token_ - state_->arrival));
+  if (at_stop_string()) {
+    complete->set_stop_string(text_.stop_string());
+    reason = engine::v1::STOP;
+  } else if (reason == engine::v1::STOP) {
+    complete->set_stop_token_id(stop_id);
   }
-  v1::SelectionReport* selection = complete->mutable_selection();
+  finish_reason_ = Name(reason);
+  complete->set_finish_reason(finish_reason_);
+  complete->mutable_usage()->set_prompt_tokens(state_->request.prompt_ids_size());
+  complete->mutable_usage()->set_output_tokens(state_->committed.size());
+  if (!state_->committed.empty()) {
+    complete->mutable_timings()->set_first_token_seconds(Seconds(first_token_ - state_->arrival));
+  }
   if (state_->admitted) {
+    v1::SelectionReport* selection = complete->mutable_selection();
     selection->set_mode(ModeName(state_->admitted->mode()));
     selection->set_index_topk(state_->admitted->index_topk());
     selection->set_m(state_->admitted->m());
     selection->set_ranks(state_->ranks);
   }
+  return complete;
+}
+
+void Answer::TakeFinished(const engine::v1::Finished& finished,
+                          std::vector<v1::GenerateResponse>* replies) {
+  v1::Complete* complete = Complete(finished.reason(), finished.stop_id(), replies);
+  complete->mutable_usage()->set_cached_tokens(finished.cached_tokens());
+  v1::Timings* timings = complete->mutable_timings();
+  timings->set_queue_seconds(finished.queue_seconds());
+  timings->set_prefill_seconds(finished.prefill_seconds());
+  timings->set_decode_seconds(finished.decode_seconds());
+  v1::SelectionReport* selection = complete->mutable_selection();
   if (finished.has_prefill()) Copy(finished.prefill(), selection->mutable_prefill());
   if (finished.has_decode()) Copy(finished.decode(), selection->mutable_decode());
+}
+
+void Answer::CompleteAlone(std::vector<v1::GenerateResponse>* replies) {
+  Complete(engine::v1::STOP, 0, replies);
 }
 
 std::string Answer::Figures() const {

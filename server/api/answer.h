@@ -1,4 +1,5 @@
-// Turns an engine's events into what the client gets: tokens into whole characters, once each.
+// Turns an engine's events into what the client gets: tokens into text up to a stop string, once
+// each.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -7,7 +8,7 @@
 #include <vector>
 
 #include "server/api/request_state.h"
-#include "server/text/detokenizer.h"
+#include "server/api/token_text.h"
 #include "weft/v1/inference.pb.h"
 
 namespace weft::server {
@@ -15,14 +16,19 @@ namespace weft::server {
 class Answer {
  public:
   // Both must outlive this.
-  Answer(const text::Tokenizer& tokenizer, RequestState* state);
+  Answer(const text::Tokenizer& tokenizer, const StopStrings& stops, RequestState* state);
 
   // Appends the replies that `event` brings. Not OK when the engine broke its protocol.
   grpc::Status Take(const engine::v1::GenerateEvent& event,
                     std::vector<v1::GenerateResponse>* replies);
 
+  // The engine went before it told the end of an answer that a stop string ended: completes it
+  // without the engine's figures.
+  void CompleteAlone(std::vector<v1::GenerateResponse>* replies);
+
   bool complete() const { return complete_; }
-  bool stopped() const { return stopped_; }  // complete, by a stop token
+  bool at_stop_string() const { return text_.stopped(); }              // no further token is wanted
+  const std::string& finish_reason() const { return finish_reason_; }  // once complete
 
   // "output=7 ttft=0.120s decode=33.1tok/s": for the log.
   std::string Figures() const;
@@ -34,12 +40,14 @@ class Answer {
                           std::vector<v1::GenerateResponse>* replies);
   void TakeFinished(const engine::v1::Finished& finished,
                     std::vector<v1::GenerateResponse>* replies);
+  v1::Complete* Complete(const engine::v1::FinishReason reason, int32_t stop_id,
+                         std::vector<v1::GenerateResponse>* replies);
   bool IsStop(int32_t id) const;
 
   RequestState* state_;
-  text::Detokenizer detokenizer_;
+  TokenText text_;
   bool complete_ = false;
-  bool stopped_ = false;
+  std::string finish_reason_;
   std::chrono::steady_clock::time_point first_token_;
   std::chrono::steady_clock::time_point last_token_;
 };

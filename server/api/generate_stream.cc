@@ -2,13 +2,14 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <deque>
 #include <mutex>
+#include <random>
 
-#include "server/api/answer.h"
+#include "server/api/choice.h"
 #include "server/api/status_text.h"
 #include "server/api/wire.h"
-#include "server/backend/engine_call.h"
 
 namespace weft::server {
 namespace {
@@ -22,83 +23,87 @@ using v1::GenerateResponse;
 constexpr size_t kQueuedReplies = 8;
 constexpr int kTokensPerDelta = 64;  // tokens that wait together travel together
 
+// What waits of one choice, and more of the same.
+void Join(GenerateResponse* waiting, const GenerateResponse& more) {
+  v1::Delta* delta = waiting->mutable_delta();
+  delta->mutable_text()->append(more.delta().text());
+  delta->mutable_token_ids()->MergeFrom(more.delta().token_ids());
+  delta->mutable_logprobs()->MergeFrom(more.delta().logprobs());
+  delta->mutable_top()->MergeFrom(more.delta().top());
+}
+
+// Two clients may use the same id; the engine must be able to tell their requests apart.
+std::string EngineId(const std::string& id, int index, uint32_t tag) {
+  return fmt::format("{}/{}-{:08x}", id, index, tag);
+}
+
+uint32_t DrawTag() {
+  thread_local std::random_device device;
+  return device();
+}
+
 class GenerateStream final : public ReplyReactor,
-                             public EngineCall::Reader,
+                             public Choice::Owner,
                              public RequestGate::Guest,
-                             public WaitingRoom::Guest,
                              public std::enable_shared_from_this<GenerateStream> {
  public:
-  GenerateStream(Frontend* frontend, RequestState state)
-      : frontend_(frontend),
-        state_(std::move(state)),
-        answer_(*frontend->text.tokenizer, &state_) {}
+  GenerateStream(Frontend* frontend, Resolved request)
+      : frontend_(frontend), request_(std::move(request)) {}
 
   void Start(const EngineLink::State& engine, std::chrono::system_clock::time_point deadline) {
     const std::lock_guard lock(mutex_);
     self_ = shared_from_this();
-    deadline_ = deadline;
-    if (ending_) return Over(status_);  // aborted before it began
-    if (!engine.ready) return Wait();
-    record_.life = engine.life;
-    Send(engine);
+    StartSendInitialMetadata();
+    const uint32_t tag = DrawTag();
+    for (int i = 0; i < request_.choices; ++i) {
+      RequestState state;
+      state.request = request_.engine;
+      state.request.set_seed(request_.engine.seed() + static_cast<uint64_t>(i));
+      state.request.set_request_id(EngineId(request_.id, i, tag));
+      // The prompt's scores are told once.
+      if (i > 0) state.request.clear_logprobs_from();
+      state.id = request_.id;
+      state.index = i;
+      choices_.push_back(
+          std::make_shared<Choice>(frontend_, self_, std::move(state), request_.stops, deadline));
+    }
+    if (ending_) {  // aborted before it began
+      for (const auto& choice : choices_) choice->End(status_);
+      return;
+    }
+    choices_.front()->Start(engine);
   }
 
-  void Abort(const std::string& why) override {
+  void Abort(const Status& status) override {
     const std::lock_guard lock(mutex_);
-    End(Status(StatusCode::UNAVAILABLE, why));
+    End(status);
   }
+  const std::string& request_id() const override { return request_.id; }
 
  private:
-  // From the engine.
-  void OnEngineEvent(const engine::v1::GenerateEvent& event) override {
-    const std::lock_guard lock(mutex_);
-    reading_ = false;
-    if (ending_) return;
-    std::vector<GenerateResponse> replies;
-    const int before = state_.committed.size() + state_.scored;
-    const Status status = answer_.Take(event, &replies);
-    if (!status.ok()) return End(status);
-    if (state_.committed.size() + state_.scored > before && !record_.progress) {
-      record_.progress = true;
-      if (record_.on_trial) frontend_->room.Leave(this);
+  // From the choices, under the lock.
+  std::mutex& mutex() override { return mutex_; }
+  bool MayRead() const override { return queue_.size() < kQueuedReplies; }
+
+  void OnReplies(int index, std::vector<GenerateResponse> replies) override {
+    for (GenerateResponse& reply : replies) {
+      reply.set_index(index);
+      Queue(std::move(reply));
     }
-    for (GenerateResponse& reply : replies) Queue(std::move(reply));
+    StartOthers();
     Write();
-    MaybeReadOn();
   }
 
-  void OnEngineDone(const Status& status) override {
-    const std::lock_guard lock(mutex_);
-    --*calls_;
-    reading_ = false;
-    if (ending_) return Over(status_);
-    if (answer_.complete() || !IsLoss(status)) return Over(StatusFor(status));
-    loss_ = "the engine stopped while the request ran (" + status.error_message() + ")";
-    if (!frontend_->room.open()) {
-      frontend_->engines.Suspect();
-      return Over({StatusCode::UNAVAILABLE, loss_ + "; send it again once the server is ready"});
+  void OnOver(const Status& status) override {
+    ++over_;
+    if (!status.ok() && !ending_) {
+      // What the client has a right to still reaches it.
+      ending_ = true;
+      status_ = status;
+      EndChoices();
     }
-    spdlog::warn("request {} waits for the next engine with {} tokens out: {}",
-                 state_.request.request_id(), state_.committed.size(), OneLine(loss_));
-    PrepareReplay(&state_);
-    Wait();
-  }
-
-  // From the waiting room.
-  void OnEngine(const EngineLink::State& engine, const WaitingRoom::Record& record) override {
-    const std::lock_guard lock(mutex_);
-    if (!waiting_) return;
-    waiting_ = false;
-    record_ = record;
-    Send(engine);
-  }
-
-  void OnNoEngine(const Status& status) override {
-    const std::lock_guard lock(mutex_);
-    if (!waiting_) return;
-    waiting_ = false;
-    if (loss_.empty()) return Over(status);
-    Over({status.error_code(), loss_ + ", and " + status.error_message()});
+    StartOthers();
+    MaybeFinish();
   }
 
   // From the client.
@@ -108,7 +113,7 @@ class GenerateStream final : public ReplyReactor,
     queue_.pop_front();
     if (!ok) End(Status(StatusCode::CANCELLED, "the client is gone"));
     Write();
-    MaybeReadOn();
+    for (const auto& choice : choices_) choice->ReadOn();
     MaybeFinish();
   }
 
@@ -119,20 +124,28 @@ class GenerateStream final : public ReplyReactor,
 
   void OnDone() override {
     Log();
-    frontend_->room.Leave(this);
+    for (const auto& choice : choices_) choice->LeaveRoom();
     frontend_->gate.Leave(this);
-    self_.reset();  // may delete this
+    choices_.clear();  // they hold us
+    self_.reset();     // may delete this
   }
 
   // All below run under the lock.
+
+  // The other choices find the prompt in the cache of the engine that the first one is on.
+  void StartOthers() {
+    if (ending_ || !choices_.front()->under_way()) return;
+    for (size_t i = 1; i < choices_.size(); ++i) {
+      if (!choices_[i]->started()) choices_[i]->Start(choices_.front()->engine());
+    }
+  }
+
   void Queue(GenerateResponse reply) {
     const bool back_is_free = queue_.size() > (writing_ ? 1u : 0u);
     if (reply.has_delta() && back_is_free && queue_.back().has_delta() &&
+        queue_.back().index() == reply.index() &&
         queue_.back().delta().token_ids_size() < kTokensPerDelta) {
-      v1::Delta* delta = queue_.back().mutable_delta();
-      delta->mutable_text()->append(reply.delta().text());
-      delta->mutable_token_ids()->MergeFrom(reply.delta().token_ids());
-      return;
+      return Join(&queue_.back(), reply);
     }
     queue_.push_back(std::move(reply));
   }
@@ -144,113 +157,51 @@ class GenerateStream final : public ReplyReactor,
     StartWrite(&bytes_);
   }
 
-  void MaybeReadOn() {
-    if (reading_ || waiting_ || over_ || ending_) return;
-    // On trial others wait for our first news, so a client that does not read must not keep it
-    // back.
-    const bool tried = record_.on_trial && !record_.progress;
-    if (queue_.size() >= kQueuedReplies && !tried) return;
-    reading_ = true;
-    call_->Next();
-  }
-
-  void Wait() {
-    waiting_ = true;
-    frontend_->room.Wait(self_, record_);
-  }
-
-  void Send(const EngineLink::State& engine) {
-    if (ending_) {  // aborted before it was sent
-      Over(status_);
-      return;
-    }
-    state_.ranks = engine.info->ranks();
-    calls_ = engine.calls;
-    ++*calls_;
-    call_ = EngineCall::Start(engine.channel, state_.request, deadline_, self_);
-    MaybeReadOn();
-  }
-
-  // Gives up on the engine; what waits for the client is not sent any more.
+  // Gives up on the engines; what waits for the client is not sent any more.
   void End(const Status& status) {
-    if (ending_ || finished_ || over_) return;
+    if (ending_ || finished_ || (over_ > 0 && over_ == request_.choices)) return;
     ending_ = true;
     status_ = status;
     queue_.resize(writing_ ? 1 : 0);
-    if (waiting_) {
-      waiting_ = false;
-      frontend_->room.Leave(this);
-      Over(status);
-    } else if (call_ != nullptr) {
-      call_->Cancel();
-    }
+    EndChoices();
   }
 
-  // No engine will say more.
-  void Over(const Status& status) {
-    over_ = true;
-    status_ = status;
-    MaybeFinish();
+  void EndChoices() {
+    for (const auto& choice : choices_) choice->End(status_);
   }
 
   void MaybeFinish() {
-    if (!over_ || writing_ || finished_ || !queue_.empty()) return;
+    if (over_ < request_.choices || writing_ || finished_ || !queue_.empty()) return;
     finished_ = true;
     Finish(status_);
   }
 
-  // CANCELLED is not ours here: the engine is going down. UNKNOWN is gRPC's word for a stream that
-  // broke off; engines have other ones.
-  static bool IsLoss(const Status& status) {
-    return status.error_code() == StatusCode::UNAVAILABLE ||
-           status.error_code() == StatusCode::CANCELLED ||
-           status.error_code() == StatusCode::UNKNOWN;
-  }
-
-  Status StatusFor(const Status& engine_status) const {
-    if (answer_.complete()) return Status::OK;  // whatever became of the engine then
-    if (engine_status.ok()) {
-      return Status(StatusCode::INTERNAL, "the engine ended the request without finishing it");
-    }
-    const StatusCode code = engine_status.error_code();
-    const bool cannot =
-        code == StatusCode::FAILED_PRECONDITION || code == StatusCode::INVALID_ARGUMENT;
-    if (!cannot || loss_.empty()) return engine_status;
-    return Status(StatusCode::UNAVAILABLE, loss_ +
-                                               ", and the one in its place cannot go on with it (" +
-                                               engine_status.error_message() + "); send it again");
-  }
-
   void Log() {
     const std::lock_guard lock(mutex_);
-    const std::string& id = state_.request.request_id();
-    if (status_.ok()) {
-      spdlog::info("request {} {} finish={}", id, answer_.Figures(),
-                   answer_.stopped() ? "stop" : "length");
-    } else {
-      spdlog::info("request {} {} ended: {}: {}", id, answer_.Figures(),
-                   CodeName(status_.error_code()), OneLine(status_.error_message()));
+    for (const auto& choice : choices_) {
+      std::string text = choice->answer().Figures();
+      if (request_.choices > 1) text = fmt::format("choice={} {}", choice->state().index, text);
+      if (status_.ok()) {
+        spdlog::info("request {} {} finish={}", request_.id, text,
+                     choice->answer().finish_reason());
+      } else {
+        spdlog::info("request {} {} ended: {}: {}", request_.id, text,
+                     CodeName(status_.error_code()), OneLine(status_.error_message()));
+      }
     }
   }
 
   Frontend* const frontend_;
-  RequestState state_;
-  Answer answer_;
-  std::chrono::system_clock::time_point deadline_;
-  std::shared_ptr<EngineCall> call_;  // the latest
-  std::shared_ptr<std::atomic<int>> calls_;
-  WaitingRoom::Record record_;
-  std::string loss_;                      // how the last engine was lost
+  const Resolved request_;
+  std::vector<std::shared_ptr<Choice>> choices_;
   std::shared_ptr<GenerateStream> self_;  // until OnDone
   std::mutex mutex_;
   std::deque<GenerateResponse> queue_;  // the first is being written while writing_
   grpc::ByteBuffer bytes_;
   Status status_;
-  bool reading_ = false;  // from Next() until its event was taken in
+  int over_ = 0;  // choices of which no engine will say more
   bool writing_ = false;
-  bool waiting_ = false;  // in the room; else a call runs until over_
-  bool ending_ = false;   // the engine call was cancelled, with status_ for the client
-  bool over_ = false;
+  bool ending_ = false;  // with status_; no choice is to go on
   bool finished_ = false;
 };
 
@@ -263,9 +214,10 @@ class RefusedStream final : public ReplyReactor {
 }  // namespace
 
 ReplyReactor* StartGenerateStream(Frontend* frontend, const EngineLink::State& engine,
-                                  RequestState state, grpc::CallbackServerContext* context) {
-  const std::string id = state.request.request_id();
-  auto stream = std::make_shared<GenerateStream>(frontend, std::move(state));
+                                  Resolved request, grpc::CallbackServerContext* context) {
+  const std::string id = request.id;
+  context->AddInitialMetadata("x-request-id", id);
+  auto stream = std::make_shared<GenerateStream>(frontend, std::move(request));
   if (!frontend->gate.Enter(stream.get())) {
     return RefuseStream(Status(StatusCode::UNAVAILABLE, "the server is draining"), id);
   }

@@ -8,17 +8,18 @@
 #include <memory>
 
 #include "server/api/frontend.h"
-#include "server/api/request_state.h"
+#include "server/api/resolve.h"
 
 namespace weft::server {
 
 using ReplyReactor = grpc::ServerWriteReactor<grpc::ByteBuffer>;
 
-// Starts the request on the engine, or, if that is not ready, on the next one. When an engine is
-// lost the request goes on with another where it was. The stream owns itself; it has entered the
-// gate, and leaves it when the client has its status.
+// Starts the request on the engine, or, if that is not ready, on the next one: its first choice,
+// and once that is past the prompt the others. When an engine is lost each goes on with another
+// where it was. The stream owns itself; it has entered the gate, and leaves it when the client has
+// its status.
 ReplyReactor* StartGenerateStream(Frontend* frontend, const EngineLink::State& engine,
-                                  RequestState state, grpc::CallbackServerContext* context);
+                                  Resolved request, grpc::CallbackServerContext* context);
 
 // A stream that ends at once with `status`.
 ReplyReactor* RefuseStream(const grpc::Status& status, const std::string& request_id);

@@ -2,6 +2,8 @@
 
 #include <grpcpp/client_context.h>
 
+#include <algorithm>
+
 #include "server/api/frontend.h"
 #include "server/api/generate_stream.h"
 #include "server/api/mode_name.h"
@@ -28,13 +30,15 @@ using RawChat = Door::WithRawCallbackMethod_Chat<Base>;
 template <typename Base>
 using RawTokenize = Door::WithRawCallbackMethod_Tokenize<Base>;
 template <typename Base>
+using TypedAbort = Door::WithCallbackMethod_Abort<Base>;
+template <typename Base>
 using TypedDetokenize = Door::WithCallbackMethod_Detokenize<Base>;
 template <typename Base>
 using TypedModelInfo = Door::WithCallbackMethod_GetModelInfo<Base>;
 template <typename Base>
 using TypedServerInfo = Door::WithCallbackMethod_GetServerInfo<Base>;
-using Methods = RawGenerate<
-    RawChat<RawTokenize<TypedDetokenize<TypedModelInfo<TypedServerInfo<Door::Service>>>>>>;
+using Methods = RawGenerate<RawChat<
+    RawTokenize<TypedAbort<TypedDetokenize<TypedModelInfo<TypedServerInfo<Door::Service>>>>>>>;
 
 ServerUnaryReactor* Reply(CallbackServerContext* context, const Status& status) {
   ServerUnaryReactor* reactor = context->DefaultReactor();
@@ -72,6 +76,16 @@ void Fill(const engine::v1::EngineInfo& info, v1::ServerInfo* out) {
   out->set_query_layers(info.query_layers());
 }
 
+// The id that the message lacks may come as metadata.
+template <typename Request>
+void TakeRequestId(const CallbackServerContext& context, Request* request) {
+  if (!request->request_id().empty()) return;
+  const auto& metadata = context.client_metadata();
+  const auto found = metadata.find("x-request-id");
+  if (found == metadata.end()) return;
+  request->set_request_id(std::string(found->second.data(), found->second.size()));
+}
+
 // Asks the engine, and replies when it has answered.
 struct ServerInfoCall {
   grpc::ClientContext context;
@@ -90,6 +104,16 @@ class InferenceService final : public Methods {
 
   ReplyReactor* Chat(CallbackServerContext* context, const ByteBuffer* bytes) override {
     return Start<v1::ChatRequest>(context, *bytes);
+  }
+
+  ServerUnaryReactor* Abort(CallbackServerContext* context, const v1::AbortRequest* request,
+                            v1::AbortResponse*) override {
+    if (request->request_id().empty()) {
+      return Reply(context, InvalidArgument("request_id must not be empty"));
+    }
+    frontend_->gate.Abort(request->request_id(),
+                          Status(StatusCode::CANCELLED, "the request was aborted by Abort"));
+    return Reply(context, Status::OK);
   }
 
   ServerUnaryReactor* Tokenize(CallbackServerContext* context, const ByteBuffer* bytes,
@@ -130,6 +154,7 @@ class InferenceService final : public Methods {
     reply->mutable_stop_token_ids()->Add(model.eos_ids.begin(), model.eos_ids.end());
     reply->set_default_temperature(static_cast<float>(model.sampling.temperature));
     reply->set_default_top_p(static_cast<float>(model.sampling.top_p));
+    reply->set_default_top_k(static_cast<uint32_t>(std::max<int64_t>(0, model.sampling.top_k)));
     return Reply(context, Status::OK);
   }
 
@@ -156,10 +181,11 @@ class InferenceService final : public Methods {
  private:
   template <typename Request>
   ReplyReactor* Start(CallbackServerContext* context, const ByteBuffer& bytes) {
-    RequestState state;
+    Resolved resolved;
     Request request;
     Status status = Parse(bytes, &request);
     if (!status.ok()) return RefuseStream(status, "");
+    TakeRequestId(*context, &request);
     const EngineLink::State engine = frontend_->engines.Best();
     if (frontend_->gate.closed()) {
       status = Status(StatusCode::UNAVAILABLE, "the server is draining");
@@ -171,11 +197,11 @@ class InferenceService final : public Methods {
     } else {
       const Limits limits = {engine.known->vocab_size(), engine.known->max_context(),
                              engine.known->max_index_topk()};
-      status = Resolve(request, frontend_->text, limits, &state.request);
+      status = Resolve(request, frontend_->text, limits, &resolved);
     }
     // The id may be what was refused, so the log does without it then.
-    if (!status.ok()) return RefuseStream(status, state.request.request_id());
-    return StartGenerateStream(frontend_, engine, std::move(state), context);
+    if (!status.ok()) return RefuseStream(status, resolved.id);
+    return StartGenerateStream(frontend_, engine, std::move(resolved), context);
   }
 
   // There was an engine, and there will be one again.

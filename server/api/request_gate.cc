@@ -35,9 +35,16 @@ bool RequestGate::WaitUntilEmpty(std::chrono::milliseconds time) {
   return left_.wait_for(lock, time, [this] { return guests_.empty(); });
 }
 
-void RequestGate::AbortAll(const std::string& why) {
+void RequestGate::AbortAll(const grpc::Status& status) {
   const std::lock_guard lock(mutex_);
-  for (Guest* guest : guests_) guest->Abort(why);
+  for (Guest* guest : guests_) guest->Abort(status);
+}
+
+void RequestGate::Abort(const std::string& request_id, const grpc::Status& status) {
+  const std::lock_guard lock(mutex_);
+  for (Guest* guest : guests_) {
+    if (guest->request_id() == request_id) guest->Abort(status);
+  }
 }
 
 }  // namespace weft::server

@@ -1,6 +1,8 @@
 // Counts the requests in flight, and closes the door when the server drains.
 #pragma once
 
+#include <grpcpp/support/status.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -15,8 +17,9 @@ class RequestGate {
   class Guest {
    public:
     virtual ~Guest() = default;
-    // Ends it with UNAVAILABLE and this message; called with the gate locked.
-    virtual void Abort(const std::string& why) = 0;
+    // Ends it with this status; called with the gate locked.
+    virtual void Abort(const grpc::Status& status) = 0;
+    virtual const std::string& request_id() const = 0;
   };
 
   bool Enter(Guest* guest);  // false: closed
@@ -26,7 +29,9 @@ class RequestGate {
   bool closed() const;
   int running() const;
   bool WaitUntilEmpty(std::chrono::milliseconds time);  // false: some are left
-  void AbortAll(const std::string& why);
+  void AbortAll(const grpc::Status& status);
+  // Those with this id, if any; ids need not be unique.
+  void Abort(const std::string& request_id, const grpc::Status& status);
 
  private:
   mutable std::mutex mutex_;

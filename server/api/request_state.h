@@ -1,8 +1,9 @@
-// All that is needed to go on with a request on another engine.
+// All that is needed to go on with a request, or one choice of it, on another engine.
 #pragma once
 
 #include <chrono>
 #include <optional>
+#include <string>
 
 #include "weft/engine/v1/engine.pb.h"
 
@@ -10,7 +11,10 @@ namespace weft::server {
 
 struct RequestState {
   // As resolved: prompt, seed, sampling, limits; and for a replay what PrepareReplay() made of it.
+  // Its request_id is the engine's, one for each choice.
   engine::v1::GenerateRequest request;
+  std::string id;                                      // the client's
+  int index = 0;                                       // of the choice
   google::protobuf::RepeatedField<int32_t> committed;  // output ids so far, in order
   std::optional<engine::v1::Admitted> admitted;        // what the engine made of the wishes
   int scored = 0;                                      // prompt index behind the last score, or 0

@@ -3,11 +3,9 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <cmath>
-#include <random>
-#include <set>
 
 #include "server/api/mode_name.h"
+#include "server/api/resolve_sampling.h"
 
 namespace weft::server {
 namespace {
@@ -15,22 +13,19 @@ namespace {
 using grpc::Status;
 
 constexpr size_t kLongestRequestId = 128;
-
-uint64_t DrawSeed() {
-  thread_local std::random_device device;
-  return uint64_t{device()} << 32 | device();
-}
+constexpr size_t kLongestSalt = 256;
 
 // Ids end up in logs, so they must not be able to forge a line.
-Status ResolveId(const std::string& id, engine::v1::GenerateRequest* out) {
+Status ResolveId(const std::string& id, Resolved* out) {
   const bool printable =
       std::all_of(id.begin(), id.end(), [](char c) { return '!' <= c && c <= '~'; });
   if (!printable || id.size() > kLongestRequestId) {
     return InvalidArgument(
-        fmt::format("request_id must be at most {} visible ASCII characters; got {} bytes{}",
+        fmt::format("request_id must be at most {} visible ASCII characters, in the message as in "
+                    "x-request-id; got {} bytes{}",
                     kLongestRequestId, id.size(), printable ? "" : " with others among them"));
   }
-  out->set_request_id(id.empty() ? fmt::format("{:016x}", DrawSeed()) : id);
+  out->id = id.empty() ? fmt::format("{:016x}", DrawSeed()) : id;
   return Status::OK;
 }
 
@@ -72,50 +67,6 @@ Status ResolveConversation(const v1::ChatRequest& request, const text::TextModel
   return Status::OK;
 }
 
-Status ResolveLengths(const v1::Sampling& sampling, int64_t max_context, bool scoring,
-                      engine::v1::GenerateRequest* out) {
-  const int64_t prompt = out->prompt_ids_size();
-  const int64_t room = max_context - prompt;
-  const bool only_scores = sampling.has_max_tokens() && sampling.max_tokens() == 0;
-  if (only_scores && !scoring) {
-    return InvalidArgument(
-        "sampling.max_tokens must be at least 1 (0 only with logprobs_from); got 0");
-  }
-  if (room < (only_scores ? 0 : 1)) {
-    return InvalidArgument(
-        fmt::format("prompt must be at most {} tokens long, as the longest context is {}; got {}",
-                    max_context - (only_scores ? 0 : 1), max_context, prompt));
-  }
-  const int64_t wanted = sampling.has_max_tokens() ? int64_t{sampling.max_tokens()} : room;
-  out->set_max_tokens(static_cast<int32_t>(std::min(wanted, room)));
-  return Status::OK;
-}
-
-Status ResolveSampling(const v1::Sampling& sampling, const text::TextModel& model,
-                       int64_t vocab_size, engine::v1::GenerateRequest* out) {
-  const float temperature = sampling.has_temperature()
-                                ? sampling.temperature()
-                                : static_cast<float>(model.sampling.temperature);
-  if (!(temperature >= 0) || std::isinf(temperature)) {
-    return InvalidArgument(
-        fmt::format("sampling.temperature must be a number of at least 0; got {}", temperature));
-  }
-  const float top_p =
-      sampling.has_top_p() ? sampling.top_p() : static_cast<float>(model.sampling.top_p);
-  if (!(0 < top_p && top_p <= 1)) {
-    return InvalidArgument(fmt::format("sampling.top_p must be in (0, 1]; got {}", top_p));
-  }
-  const Status status = CheckIds(sampling.stop_token_ids(), vocab_size, "sampling.stop_token_ids");
-  if (!status.ok()) return status;
-  std::set<int32_t> stops(sampling.stop_token_ids().begin(), sampling.stop_token_ids().end());
-  if (!sampling.ignore_eos()) stops.insert(model.eos_ids.begin(), model.eos_ids.end());
-  out->mutable_sampling()->set_temperature(temperature);
-  out->mutable_sampling()->set_top_p(top_p);
-  out->mutable_stop_ids()->Add(stops.begin(), stops.end());
-  out->set_seed(sampling.has_seed() ? sampling.seed() : DrawSeed());
-  return Status::OK;
-}
-
 Status ResolveSelection(const v1::Selection& selection, int64_t max_index_topk,
                         engine::v1::GenerateRequest* out) {
   engine::v1::Selection* wish = out->mutable_selection();
@@ -148,7 +99,15 @@ Status ResolveSelection(const v1::Selection& selection, int64_t max_index_topk,
 }
 
 Status ResolveScoring(const v1::GenerateRequest& request, engine::v1::GenerateRequest* out) {
-  if (!request.has_logprobs_from()) return Status::OK;
+  if (request.prompt_logprobs() > kMostAlternatives) {
+    return InvalidArgument(fmt::format("prompt_logprobs must be from 0 to {}; got {}",
+                                       kMostAlternatives, request.prompt_logprobs()));
+  }
+  if (!request.has_logprobs_from()) {
+    if (request.prompt_logprobs() == 0) return Status::OK;
+    return InvalidArgument(fmt::format("prompt_logprobs must be 0 without logprobs_from; got {}",
+                                       request.prompt_logprobs()));
+  }
   const int from = request.logprobs_from();
   if (from < 1 || from >= out->prompt_ids_size()) {
     return InvalidArgument(fmt::format(
@@ -156,18 +115,22 @@ Status ResolveScoring(const v1::GenerateRequest& request, engine::v1::GenerateRe
         out->prompt_ids_size() - 1, from));
   }
   out->set_logprobs_from(from);
+  out->set_prompt_logprobs(static_cast<int32_t>(request.prompt_logprobs()));
   return Status::OK;
 }
 
 // Everything after the prompt.
 template <typename Request>
 Status ResolveRest(const Request& request, const text::TextModel& model, const Limits& limits,
-                   bool scoring, engine::v1::GenerateRequest* out) {
-  out->set_cache_salt(request.cache_salt());
-  Status status = ResolveLengths(request.sampling(), limits.max_context, scoring, out);
-  if (status.ok()) status = ResolveSampling(request.sampling(), model, limits.vocab_size, out);
-  if (status.ok()) status = ResolveSelection(request.selection(), limits.max_index_topk, out);
-  return status;
+                   bool scoring, Resolved* out) {
+  if (request.cache_salt().size() > kLongestSalt) {
+    return InvalidArgument(fmt::format("cache_salt must be at most {} bytes long; got {}",
+                                       kLongestSalt, request.cache_salt().size()));
+  }
+  out->engine.set_cache_salt(request.cache_salt());
+  Status status = ResolveSampling(request.sampling(), model, limits, scoring, out);
+  if (!status.ok()) return status;
+  return ResolveSelection(request.selection(), limits.max_index_topk, &out->engine);
 }
 
 }  // namespace
@@ -177,18 +140,18 @@ Status InvalidArgument(const std::string& message) {
 }
 
 Status Resolve(const v1::GenerateRequest& request, const text::TextModel& model,
-               const Limits& limits, engine::v1::GenerateRequest* out) {
+               const Limits& limits, Resolved* out) {
   Status status = ResolveId(request.request_id(), out);
-  if (status.ok()) status = ResolvePrompt(request, model, limits.vocab_size, out);
+  if (status.ok()) status = ResolvePrompt(request, model, limits.vocab_size, &out->engine);
   if (status.ok()) status = ResolveRest(request, model, limits, request.has_logprobs_from(), out);
-  if (status.ok()) status = ResolveScoring(request, out);
+  if (status.ok()) status = ResolveScoring(request, &out->engine);
   return status;
 }
 
 Status Resolve(const v1::ChatRequest& request, const text::TextModel& model, const Limits& limits,
-               engine::v1::GenerateRequest* out) {
+               Resolved* out) {
   Status status = ResolveId(request.request_id(), out);
-  if (status.ok()) status = ResolveConversation(request, model, out);
+  if (status.ok()) status = ResolveConversation(request, model, &out->engine);
   if (status.ok()) status = ResolveRest(request, model, limits, false, out);
   return status;
 }

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "server/api/token_text.h"
 #include "server/text/model_text.h"
 #include "weft/engine/v1/engine.pb.h"
 #include "weft/v1/inference.pb.h"
@@ -18,12 +19,20 @@ struct Limits {
   int64_t max_index_topk = 0;
 };
 
+// What becomes of a request.
+struct Resolved {
+  std::string id;
+  engine::v1::GenerateRequest engine;  // of the first choice, but for its request_id
+  int choices = 1;
+  StopStrings stops;
+};
+
 // Each returns OK, or INVALID_ARGUMENT with a message that names field, rule and value. A request
 // id is drawn where the client gave none.
 grpc::Status Resolve(const v1::GenerateRequest& request, const text::TextModel& model,
-                     const Limits& limits, engine::v1::GenerateRequest* out);
+                     const Limits& limits, Resolved* out);
 grpc::Status Resolve(const v1::ChatRequest& request, const text::TextModel& model,
-                     const Limits& limits, engine::v1::GenerateRequest* out);
+                     const Limits& limits, Resolved* out);
 
 grpc::Status InvalidArgument(const std::string& message);
 

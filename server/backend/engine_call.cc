@@ -12,7 +12,19 @@ namespace {
 using engine::v1::GenerateEvent;
 using engine::v1::GenerateRequest;
 
-class CallbackEngineCall final : public EngineCall, public grpc::ClientReadReactor<GenerateEvent> {
+// An engine that does not even answer this is taken for lost.
+constexpr std::chrono::seconds kAbortLimit(10);
+
+struct AbortCall {
+  std::shared_ptr<EngineChannel> channel;
+  grpc::ClientContext context;
+  engine::v1::AbortRequest request;
+  engine::v1::AbortResponse response;
+};
+
+class CallbackEngineCall final : public EngineCall,
+                                 public grpc::ClientReadReactor<GenerateEvent>,
+                                 public std::enable_shared_from_this<CallbackEngineCall> {
  public:
   CallbackEngineCall(std::shared_ptr<EngineChannel> channel, const GenerateRequest& request,
                      std::shared_ptr<Reader> reader)
@@ -32,6 +44,18 @@ class CallbackEngineCall final : public EngineCall, public grpc::ClientReadReact
     if (!held_ || cancelled_ || reading_) return;
     reading_ = true;
     StartRead(&event_);
+  }
+
+  void Abort() override {
+    auto abort = std::make_shared<AbortCall>();
+    abort->channel = channel_;
+    abort->request.set_request_id(request_.request_id());
+    abort->context.set_deadline(std::chrono::system_clock::now() + kAbortLimit);
+    channel_->stub->async()->Abort(&abort->context, &abort->request, &abort->response,
+                                   [abort, weak = weak_from_this()](const grpc::Status& status) {
+                                     const auto call = weak.lock();
+                                     if (!status.ok() && call != nullptr) call->Cancel();
+                                   });
   }
 
   void Cancel() override {

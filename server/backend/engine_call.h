@@ -39,6 +39,10 @@ class EngineCall {
   // engine back meanwhile.
   virtual void Next() = 0;
 
+  // The engine ends the sequence within a step and tells its figures as the last event, which is
+  // still to be read. Once an event came.
+  virtual void Abort() = 0;
+
   // The engine stops the sequence; OnEngineDone follows. Any number of times, at any time.
   virtual void Cancel() = 0;
 };

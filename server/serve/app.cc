@@ -88,7 +88,7 @@ void App::Stop() {
     const std::lock_guard lock(health_mutex_);
     health_open_ = false;
   }
-  gate_.AbortAll("the server is stopping");
+  gate_.AbortAll({grpc::StatusCode::UNAVAILABLE, "the server is stopping"});
   gate_.WaitUntilEmpty(milliseconds(2000));  // for the last statuses to reach their clients
   if (server_ != nullptr) server_->Shutdown(milliseconds(500));
   supervisor_.reset();

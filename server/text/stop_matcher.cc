@@ -5,7 +5,8 @@
 
 namespace weft::text {
 
-StopMatcher::StopMatcher(std::vector<std::string> stops) : stops_(std::move(stops)) {
+StopMatcher::StopMatcher(std::vector<std::string> stops, bool include)
+    : stops_(std::move(stops)), include_(include) {
   std::erase_if(stops_, [](const std::string& stop) { return stop.empty(); });
 }
 
@@ -24,7 +25,9 @@ std::string StopMatcher::Append(std::string_view text) {
     end = this_end;
     matched_ = i;
   }
-  if (stopped()) return std::exchange(pending_, {}).substr(0, end - stops_[matched_].size());
+  if (stopped()) {
+    return std::exchange(pending_, {}).substr(0, include_ ? end : end - stops_[matched_].size());
+  }
   const size_t held = HeldFrom();
   std::string sent = pending_.substr(0, held);
   pending_.erase(0, held);

@@ -10,11 +10,11 @@ namespace weft::text {
 
 class StopMatcher {
  public:
-  // Empty strings are ignored.
-  explicit StopMatcher(std::vector<std::string> stops);
+  // Empty strings are ignored. `include`: the stop string found is part of the text.
+  explicit StopMatcher(std::vector<std::string> stops, bool include = false);
 
-  // The text that may be sent now. Once a stop string is complete, the text before it is the last
-  // to come out, and stopped() is true.
+  // The text that may be sent now. Once a stop string is complete, the text before it, or up to its
+  // end, is the last to come out, and stopped() is true.
   std::string Append(std::string_view text);
 
   // At the end of generation: what was held back, as no stop string can come of it any more.
@@ -30,6 +30,7 @@ class StopMatcher {
   size_t HeldFrom() const;
 
   std::vector<std::string> stops_;
+  const bool include_;
   std::string pending_;
   size_t matched_ = kNone;
 };

@@ -122,6 +122,8 @@ class Chaos {
     REQUIRE(alone.status.ok());
     CHECK(reply.text == alone.text);
     CHECK(reply.tokens == alone.tokens);
+    CHECK(reply.token_logprobs == alone.token_logprobs);
+    CHECK(reply.complete.stop_string() == alone.complete.stop_string());
     CHECK(reply.logprobs == alone.logprobs);
     CHECK(reply.argmax == alone.argmax);
     CHECK(reply.complete.finish_reason() == alone.complete.finish_reason());

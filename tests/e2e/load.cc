@@ -43,6 +43,17 @@ Wish MakeWish(int i, const std::vector<std::string>& prompts, bool leavers, std:
     sampling->set_top_p(i % 8 < 4 ? 0.9f : 1.0f);
     sampling->set_seed((*random)());
   }
+  if (i % 4 == 3) {
+    sampling->set_top_k(50);
+    sampling->set_min_p(0.001f);
+    sampling->set_repetition_penalty(1.1f);
+    sampling->set_frequency_penalty(0.2f);
+    sampling->set_presence_penalty(0.1f);
+    (*sampling->mutable_logit_bias())[300] = 1;
+    sampling->set_min_tokens(30);
+    sampling->add_stop(" of the");
+    sampling->set_logprobs(2);
+  }
   sampling->set_max_tokens(120);
   sampling->set_ignore_eos(i % 5 != 0);
   static constexpr const char* kModes[] = {"exact", "interleaved", "dense"};

@@ -24,8 +24,9 @@ struct Wish {
 // each, as prompts of the demo model.
 std::vector<std::string> Prompts(int64_t max_tokens, size_t max_bytes = std::string::npos);
 
-// The i-th of a mix: greedy and seeded, every selection mode, scores, answers that end by
-// themselves and ones of 120 tokens; with `leavers` some that cancel, time out or read slowly.
+// The i-th of a mix: greedy and seeded, some with every option of sampling, every selection mode,
+// scores, answers that end by themselves and ones of 120 tokens; with `leavers` some that cancel,
+// time out or read slowly.
 Wish MakeWish(int i, const std::vector<std::string>& prompts, bool leavers, std::mt19937* random);
 
 // What a reader of it would call the request, for messages.

@@ -1,4 +1,6 @@
 // The prefix cache as a client meets it: through both doors, counted, and apart by salt.
+#include <grpcpp/grpcpp.h>
+
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <thread>
@@ -34,6 +36,26 @@ TEST_CASE("a second question reads only what is new and another salt shares noth
   const Reply stranger = ask("What is it?", "bob");
   CHECK(stranger.complete.usage().cached_tokens() == 0);
   CHECK(stranger.tokens == cold.tokens);
+  // Choices read the prompt once, but for what does not fill a block of 2 ranks x 64 tokens.
+  v1::GenerateRequest choices;
+  choices.set_text(document + "What is it?");
+  choices.set_cache_salt("carol");
+  choices.mutable_sampling()->set_temperature(0);
+  choices.mutable_sampling()->set_max_tokens(4);
+  choices.mutable_sampling()->set_n(3);
+  grpc::ClientContext context_of_choices;
+  const auto reader = server.stub().Generate(&context_of_choices, choices);
+  std::vector<Reply> replies(3);
+  for (v1::GenerateResponse event; reader->Read(&event);) {
+    replies.at(static_cast<size_t>(event.index())).Take(event);
+  }
+  REQUIRE(reader->Finish().ok());
+  CHECK(replies[0].complete.usage().cached_tokens() == 0);
+  for (const Reply& reply : replies) CHECK(reply.tokens == cold.tokens);
+  for (int i : {1, 2}) {
+    CHECK(replies.at(static_cast<size_t>(i)).complete.usage().cached_tokens() >=
+          prompt / 128 * 128);
+  }
   // The answer's last message may be here before the engine has put its books in order.
   v1::ServerInfo info;
   for (int tries = 0; tries < 100; ++tries) {

@@ -38,6 +38,8 @@ void Reply::Take(const v1::GenerateResponse& event) {
   if (event.has_delta()) {
     text += event.delta().text();
     tokens.insert(tokens.end(), event.delta().token_ids().begin(), event.delta().token_ids().end());
+    token_logprobs.insert(token_logprobs.end(), event.delta().logprobs().begin(),
+                          event.delta().logprobs().end());
   } else if (event.has_scores()) {
     logprobs.insert(logprobs.end(), event.scores().logprobs().begin(),
                     event.scores().logprobs().end());

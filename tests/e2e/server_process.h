@@ -45,6 +45,7 @@ struct Reply {
   grpc::Status status;
   std::string text;
   std::vector<int32_t> tokens;
+  std::vector<float> token_logprobs;
   std::vector<float> logprobs;
   std::vector<int32_t> argmax;
   v1::Complete complete;

@@ -48,6 +48,9 @@ TEST_CASE("engine: bad requests are refused with rule and value") {
   const auto sample = [](float temperature, float top_p) {
     return [=](EngineRequest* r) { r->sampling = {temperature, top_p, 0}; };
   };
+  const auto option = [](auto member, auto value) {
+    return [member, value](EngineRequest* r) { r->sampling.*member = value; };
+  };
   const std::vector<int32_t> ten(10, 1);
   const std::vector<Case> cases = {
       {set(&EngineRequest::prompt, std::vector<int32_t>{}), Code::kInvalidArgument,
@@ -87,6 +90,35 @@ TEST_CASE("engine: bad requests are refused with rule and value") {
       {sample(1, 0), Code::kInvalidArgument, "top_p must be in (0, 1], got 0.000000"},
       {sample(1, 1.5f), Code::kInvalidArgument, "top_p must be in (0, 1], got 1.500000"},
       {sample(1, kNan), Code::kInvalidArgument, "top_p must be in (0, 1], got nan"},
+      {option(&SamplingParams::top_k, -1), Code::kInvalidArgument,
+       "top_k must be at least 0, got -1"},
+      {option(&SamplingParams::min_p, 1.5f), Code::kInvalidArgument,
+       "min_p must be in [0, 1], got 1.500000"},
+      {option(&SamplingParams::min_p, kNan), Code::kInvalidArgument,
+       "min_p must be in [0, 1], got nan"},
+      {option(&SamplingParams::repetition_penalty, 0.0f), Code::kInvalidArgument,
+       "repetition_penalty must be a number above 0, got 0.000000"},
+      {option(&SamplingParams::repetition_penalty, kInf), Code::kInvalidArgument,
+       "repetition_penalty must be a number above 0, got inf"},
+      {option(&SamplingParams::frequency_penalty, 2.5f), Code::kInvalidArgument,
+       "frequency_penalty must be in [-2, 2], got 2.500000"},
+      {option(&SamplingParams::presence_penalty, kNan), Code::kInvalidArgument,
+       "presence_penalty must be in [-2, 2], got nan"},
+      {option(&SamplingParams::min_tokens, 6), Code::kInvalidArgument,
+       "min_tokens must be from 0 to max_tokens (5), got 6"},
+      {option(&SamplingParams::min_tokens, -1), Code::kInvalidArgument,
+       "min_tokens must be from 0 to max_tokens (5), got -1"},
+      {option(&SamplingParams::alternatives, 21), Code::kInvalidArgument,
+       "logprobs must be at most 20 alternatives, got 21"},
+      {option(&SamplingParams::logit_bias, std::vector<LogitBias>{{1000, 1}}),
+       Code::kInvalidArgument, "logit_bias must name token ids in [0, 1000), got 1000"},
+      {option(&SamplingParams::logit_bias, std::vector<LogitBias>{{5, 1}, {5, 2}}),
+       Code::kInvalidArgument,
+       "logit_bias must name each id once, in ascending order, got 5 after 5"},
+      {option(&SamplingParams::logit_bias, std::vector<LogitBias>{{5, -101}}),
+       Code::kInvalidArgument, "logit_bias must be in [-100, 100], got -101.000000"},
+      {set(&EngineRequest::prompt_alternatives, 21), Code::kInvalidArgument,
+       "prompt_logprobs must be 0 to 20 alternatives, got 21"},
       {set(&EngineRequest::max_tokens, 80), Code::kResourceExhausted,
        "the request may need 12 cache pages, the engine has 8"},
   };
@@ -217,6 +249,35 @@ TEST_CASE("engine: a cancelled request says no more, and one that ended is not t
   CHECK_FALSE(waiting.ended());
   fake.engine.Cancel(other_id);
   fake.engine.Cancel(id);
+  fake.Drain();
+  CHECK(fake.engine.State().pages_free == 8);
+}
+
+TEST_CASE(
+    "engine: an aborted request ends with its figures, running or waiting, and others go on") {
+  FakeEngine fake(kOptions);
+  Outcome running, other, waiting;
+  const int64_t id = fake.Submit(FakeAsk(FakePrompt(10, 1), 20), &running);
+  fake.Submit(FakeAsk(FakePrompt(5, 2), 6), &other);
+  for (int i = 0; i < 3; ++i) fake.engine.Step();
+  const int64_t unstarted = fake.Submit(FakeAsk(FakePrompt(5, 3), 6), &waiting);
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    fake.engine.Abort(unstarted);
+    fake.engine.Abort(id);
+    fake.engine.Abort(12345);
+  }
+  fake.engine.Step();
+  for (const Outcome* outcome : {&running, &waiting}) {
+    REQUIRE(outcome->finished);
+    CHECK(outcome->finished->reason == FinishReason::kAborted);
+  }
+  CHECK(running.tokens.size() == 3);
+  CHECK(running.finished->output_tokens == 3);
+  CHECK(running.finished->prefill.queries == 10);
+  CHECK(waiting.tokens.empty());
+  fake.Drain();
+  CHECK(other.tokens == FakeContinuation(FakePrompt(5, 2), 6));
+  fake.engine.Abort(id);
   fake.Drain();
   CHECK(fake.engine.State().pages_free == 8);
 }

@@ -59,12 +59,17 @@ EventSink Outcome::Sink() {
     if (const auto* token = std::get_if<TokenEvent>(&event)) {
       tokens.push_back(token->id);
       indices.push_back(token->output_index);
+      if (token->score) {
+        token_logprobs.push_back(token->score->logprob);
+        token_top.push_back(token->score->top);
+      }
     } else if (const auto* scores = std::get_if<ScoresEvent>(&event)) {
       for (size_t i = 0; i < scores->logprobs.size(); ++i) {
         scored.push_back(scores->position + static_cast<int32_t>(i));
       }
       logprobs.insert(logprobs.end(), scores->logprobs.begin(), scores->logprobs.end());
       argmax.insert(argmax.end(), scores->argmax.begin(), scores->argmax.end());
+      top.Append(scores->top);
     } else if (const auto* done = std::get_if<FinishedEvent>(&event)) {
       finished = *done;
     } else {

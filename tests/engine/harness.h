@@ -75,6 +75,9 @@ struct Outcome {
   std::vector<int32_t> scored;   // positions of all scores, in order of arrival
   std::vector<float> logprobs;
   std::vector<int32_t> argmax;
+  TopTokens top;                      // beside the scores
+  std::vector<float> token_logprobs;  // of the token events that tell one
+  std::vector<TopTokens> token_top;
   std::optional<FinishedEvent> finished;
   std::optional<Status> failed;
 

@@ -8,6 +8,14 @@
 namespace weft::test {
 namespace {
 
+// No field as it is by default.
+SamplingParams FullSampling() {
+  SamplingParams sampling{0.7f, 0.9f, 0xFEDCBA9876543210ull, 40, 0.05f, 1.1f, 0.5f, -0.25f, 9, 20};
+  sampling.logit_bias = {{3, -1.5f}, {200, 100.0f}};
+  sampling.stop_ids = {1, 7};
+  return sampling;
+}
+
 StepPlan FullPlan() {
   StepPlan plan;
   plan.epoch = 42;
@@ -16,6 +24,8 @@ StepPlan FullPlan() {
   plan.targets = {6, -1};
   plan.pages = {1, 2, 9};
   plan.copies = {{4, 9}, {7, 3}};
+  plan.history = {11, 12, 13};
+  plan.masks = {0xF0F0F0F0u, 1};
   PlanRow row;
   row.sequence = int64_t{1} << 40;
   row.slot = 3;
@@ -32,7 +42,12 @@ StepPlan FullPlan() {
   row.figures_begin = 2;
   row.keep_hidden = true;
   row.selection = {SelectionMode::kInterleaved, 256, 84, 0.97};
-  row.sampling = {0.7f, 0.9f, 0xFEDCBA9876543210ull};
+  row.sampling = FullSampling();
+  row.history_begin = 1;
+  row.history_count = 2;
+  row.prompt_tokens = 18;
+  row.target_alternatives = 5;
+  row.mask_begin = 1;
   plan.rows.push_back(row);
   PlanRow decode;
   decode.slot = 1;
@@ -96,9 +111,14 @@ TEST_CASE("step plan: every field survives the wire") {
   CHECK(row.selection.topk == 256);
   CHECK(row.selection.m == 84);
   CHECK(row.selection.gamma == 0.97);
-  CHECK(row.sampling.temperature == 0.7f);
-  CHECK(row.sampling.top_p == 0.9f);
-  CHECK(row.sampling.seed == 0xFEDCBA9876543210ull);
+  CHECK(row.sampling == FullSampling());
+  CHECK(row.history_begin == 1);
+  CHECK(row.history_count == 2);
+  CHECK(row.prompt_tokens == 18);
+  CHECK(row.target_alternatives == 5);
+  CHECK(row.mask_begin == 1);
+  CHECK(got.history == std::vector<int32_t>{11, 12, 13});
+  CHECK(got.masks == std::vector<uint32_t>{0xF0F0F0F0u, 1});
   const PlanRow& decode = got.rows[1];
   CHECK(decode.slot == 1);
   CHECK(decode.start == PlanRow::kFromSlot);
@@ -134,6 +154,9 @@ TEST_CASE("step plan: rows that point outside are refused") {
       [](PlanRow* row) { row->logits_begin = -1; },
       [](PlanRow* row) { row->logits_begin = 0; },  // three targets, but two are there
       [](PlanRow* row) { row->targets_begin = 1; },
+      [](PlanRow* row) { row->history_begin = -1; },
+      [](PlanRow* row) { row->history_count = 3; },
+      [](PlanRow* row) { row->mask_begin = 2; },
   };
   for (size_t i = 0; i < spoil.size(); ++i) {
     CAPTURE(i);

@@ -4,19 +4,25 @@
 #include <cmath>
 #include <set>
 
-#include "engine/run/sample.h"
+#include "engine/run/sampling/filter.h"
 #include "tests/engine/harness.h"
+#include "tests/engine/reference_sampler.h"
 
 namespace weft::test {
 namespace {
+
+int32_t DrawOne(const std::vector<float>& logits, const SamplingParams& sampling, int32_t index) {
+  std::vector<Candidate> pool;
+  for (float logit : logits) pool.push_back({static_cast<int32_t>(pool.size()), logit, logit});
+  return DrawFiltered(pool, sampling, index).id;
+}
 
 // Every token drawn in `draws` output indices.
 std::vector<int32_t> Draw(const std::vector<float>& logits, SamplingParams sampling,
                           int32_t draws) {
   std::vector<int32_t> tokens;
   for (int32_t i = 0; i < draws; ++i) {
-    tokens.push_back(
-        SampleFiltered(logits.data(), static_cast<int32_t>(logits.size()), sampling, i));
+    tokens.push_back(DrawOne(logits, sampling, i));
   }
   return tokens;
 }
@@ -84,7 +90,7 @@ TEST_CASE("sampling: Gumbel-max draws follow the softmax") {
   // One draw for each of many seeds is a sample as well.
   std::vector<int32_t> tokens;
   for (uint64_t seed = 0; seed < kDraws; ++seed) {
-    tokens.push_back(SampleFiltered(logits.data(), 6, {1, 1, seed}, 0));
+    tokens.push_back(DrawOne(logits, {1, 1, seed}, 0));
   }
   CHECK(ChiSquare(tokens, probabilities) < bound);
 }
@@ -134,7 +140,7 @@ TEST_CASE("sampling: with or without top_p the engine draws what all logits toge
   const std::vector<int32_t> tokens = Driver(&cluster).RunOne(request).tokens;
   int32_t i = 0;
   for (const auto& [key, row] : tap.Take()) {
-    CHECK(tokens[static_cast<size_t>(i)] == SampleFiltered(row.data(), 256, request.sampling, i));
+    CHECK(tokens[static_cast<size_t>(i)] == ReferenceDraw(row, request.sampling, i));
     ++i;
   }
   CHECK(i == 16);

@@ -48,6 +48,9 @@ void Heard::Take(const v1::GenerateResponse& response) {
     deltas.push_back(response.delta().text());
     text += response.delta().text();
     ids.insert(ids.end(), response.delta().token_ids().begin(), response.delta().token_ids().end());
+    logprobs.insert(logprobs.end(), response.delta().logprobs().begin(),
+                    response.delta().logprobs().end());
+    top.insert(top.end(), response.delta().top().begin(), response.delta().top().end());
   } else if (response.has_scores()) {
     scores.push_back(response.scores());
   } else if (response.has_complete()) {

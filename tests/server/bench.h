@@ -25,6 +25,8 @@ struct Heard {
   std::string text;
   std::vector<std::string> deltas;
   std::vector<int32_t> ids;
+  std::vector<float> logprobs;
+  std::vector<v1::TopTokens> top;
   std::vector<v1::Scores> scores;
   v1::Complete complete;
   bool completed = false;

@@ -23,10 +23,16 @@ bool Sleep(std::chrono::milliseconds time, grpc::ServerContext* context) {
   return !context->IsCancelled();
 }
 
-GenerateEvent TokenEvent(int index, int32_t id) {
+GenerateEvent TokenEvent(const GenerateRequest& request, int index, int32_t id) {
   GenerateEvent event;
   event.mutable_token()->set_output_index(index);
   event.mutable_token()->set_id(id);
+  if (!request.sampling().has_logprobs()) return event;
+  event.mutable_token()->set_logprob(FakeLogprob(index));
+  for (int i = 0; i < request.sampling().logprobs(); ++i) {
+    event.mutable_token()->mutable_top()->add_ids(id + i);
+    event.mutable_token()->mutable_top()->add_logprobs(FakeLogprob(index) - static_cast<float>(i));
+  }
   return event;
 }
 
@@ -55,17 +61,17 @@ GenerateEvent ScoresEvent(const GenerateRequest& request, int begin, int count) 
   for (int i = begin; i < std::min(request.prompt_ids_size(), begin + count); ++i) {
     event.mutable_scores()->add_logprobs(-0.5f * static_cast<float>(i));
     event.mutable_scores()->add_argmax(request.prompt_ids(i));
+    for (int t = 0; t < request.prompt_logprobs(); ++t) {
+      event.mutable_scores()->mutable_top()->add_ids(i + t);
+      event.mutable_scores()->mutable_top()->add_logprobs(-static_cast<float>(i + t));
+    }
   }
   return event;
 }
 
-Status Hang(grpc::ServerContext* context) {
-  while (Sleep(std::chrono::seconds(1), context)) {
-  }
-  return kGone;
-}
-
 }  // namespace
+
+float FakeLogprob(int output_index) { return -0.25f * static_cast<float>(output_index + 1); }
 
 int32_t FakeToken(const GenerateRequest& request, int output_index) {
   int64_t sum = 0;
@@ -126,6 +132,30 @@ void FakeEngine::Kill() {
   server_.reset();
 }
 
+Status FakeEngine::Hang(grpc::ServerContext* context, const GenerateRequest& request) {
+  while (!aborted(request.request_id()) && Sleep(std::chrono::milliseconds(5), context)) {
+  }
+  return kGone;
+}
+
+bool FakeEngine::aborted(const std::string& request_id) const {
+  const std::lock_guard lock(mutex_);
+  return aborted_.count(request_id) > 0;
+}
+
+std::vector<GenerateRequest> FakeEngine::requests() const {
+  const std::lock_guard lock(mutex_);
+  return requests_;
+}
+
+Status FakeEngine::Abort(grpc::ServerContext*, const engine::v1::AbortRequest* request,
+                         engine::v1::AbortResponse*) {
+  const std::lock_guard lock(mutex_);
+  if (script_.no_abort) return Status(StatusCode::UNIMPLEMENTED, "an engine of old");
+  aborted_.insert(request->request_id());
+  return Status::OK;
+}
+
 Status FakeEngine::GetInfo(grpc::ServerContext*, const engine::v1::GetInfoRequest*,
                            engine::v1::EngineInfo* reply) {
   *reply = info();
@@ -140,6 +170,7 @@ Status FakeEngine::Generate(grpc::ServerContext* context, const GenerateRequest*
     const std::lock_guard lock(mutex_);
     script = script_;
     last_request_ = *request;
+    requests_.push_back(*request);
     asked_for_.insert(request->max_tokens());
   }
   ++started_;
@@ -161,7 +192,7 @@ Status FakeEngine::Play(const FakeScript& script, grpc::ServerContext* context,
   if (!writer->Write(admitted)) return kGone;
   if (!request.has_logprobs_from()) return PlayTokens(script, context, request, writer);
   for (int i = request.logprobs_from(); i < request.prompt_ids_size(); i += script.score_run) {
-    if (i - request.logprobs_from() == script.hang_at_score) return Hang(context);
+    if (i - request.logprobs_from() == script.hang_at_score) return Hang(context, request);
     if (!writer->Write(ScoresEvent(request, i, script.score_run))) return kGone;
   }
   return PlayTokens(script, context, request, writer);
@@ -189,16 +220,21 @@ Status FakeEngine::PlayTokens(const FakeScript& script, grpc::ServerContext* con
                       : std::min(request.max_tokens(), static_cast<int>(script.tokens.size()));
   for (; index < end && stop_id < 0; ++index) {
     if (index == script.fail_at) return script.failure;
-    if (index == script.hang_at) return Hang(context);
+    if (index == script.hang_at) return Hang(context, request);
+    if (aborted(request.request_id())) {
+      GenerateEvent last = FinishedEvent(request, index, -1);
+      last.mutable_finished()->set_reason(engine::v1::ABORTED);
+      return writer->Write(last) ? Status::OK : kGone;
+    }
     if (!Sleep(script.delay, context)) return kGone;
     if (index == script.skip_at) continue;
     for (int i = std::max(0, index - script.repeat_last); i <= index; ++i) {
-      if (!writer->Write(TokenEvent(i, token_at(i)))) return kGone;
+      if (!writer->Write(TokenEvent(request, i, token_at(i)))) return kGone;
     }
     ++written_;
     note_stop(token_at(index));
   }
-  if (index == script.hang_at) return Hang(context);
+  if (index == script.hang_at) return Hang(context, request);
   return writer->Write(FinishedEvent(request, index, stop_id)) ? script.after_end : kGone;
 }
 

@@ -30,6 +30,7 @@ struct FakeScript {
   int score_run = 1000000;     // scores in one event
   int hang_at_score = -1;      // the same after this many scores
   bool cannot_honour = false;  // refuses replays that were admitted elsewhere
+  bool no_abort = false;       // knows no Abort
   grpc::Status after_end;      // the call ends with this once it has finished
 };
 
@@ -44,6 +45,9 @@ class FakeEngine final : public engine::v1::Engine::Service {
   engine::v1::EngineInfo info() const;
   engine::v1::GenerateRequest last_request() const;
 
+  std::vector<engine::v1::GenerateRequest> requests() const;  // all of them
+  bool aborted(const std::string& request_id) const;
+
   bool was_asked_for(int max_tokens) const;  // some request had this max_tokens
 
   int running() const { return running_; }
@@ -57,8 +61,12 @@ class FakeEngine final : public engine::v1::Engine::Service {
  private:
   grpc::Status Generate(grpc::ServerContext* context, const engine::v1::GenerateRequest* request,
                         grpc::ServerWriter<engine::v1::GenerateEvent>* writer) override;
+  grpc::Status Abort(grpc::ServerContext* context, const engine::v1::AbortRequest* request,
+                     engine::v1::AbortResponse* reply) override;
   grpc::Status GetInfo(grpc::ServerContext* context, const engine::v1::GetInfoRequest* request,
                        engine::v1::EngineInfo* reply) override;
+  // Until the caller leaves or aborts.
+  grpc::Status Hang(grpc::ServerContext* context, const engine::v1::GenerateRequest& request);
   grpc::Status Play(const FakeScript& script, grpc::ServerContext* context,
                     const engine::v1::GenerateRequest& request,
                     grpc::ServerWriter<engine::v1::GenerateEvent>* writer);
@@ -70,7 +78,9 @@ class FakeEngine final : public engine::v1::Engine::Service {
   FakeScript script_;
   engine::v1::EngineInfo info_;
   engine::v1::GenerateRequest last_request_;
+  std::vector<engine::v1::GenerateRequest> requests_;
   std::set<int> asked_for_;
+  std::set<std::string> aborted_;
   std::atomic<int> running_{0};
   std::atomic<int> started_{0};
   std::atomic<int> cancelled_{0};
@@ -78,6 +88,9 @@ class FakeEngine final : public engine::v1::Engine::Service {
   std::string address_;
   std::unique_ptr<grpc::Server> server_;
 };
+
+// What it tells as a token's log-probability, where asked to.
+float FakeLogprob(int output_index);
 
 // The letter it makes for this prompt at this index.
 int32_t FakeToken(const engine::v1::GenerateRequest& request, int output_index);

@@ -49,6 +49,11 @@ const std::vector<Refusal>& Refusals() {
        "sampling.top_p must be in (0, 1]; got 1.5"},
       {"stop id", [](auto* r) { r->mutable_sampling()->add_stop_token_ids(9999); },
        "sampling.stop_token_ids[0] must be a token id in [0, 262); got 9999"},
+      {"many stop ids",
+       [](auto* r) {
+         for (int i = 0; i < 1025; ++i) r->mutable_sampling()->add_stop_token_ids(i % 200);
+       },
+       "sampling.stop_token_ids must have at most 1024 ids; got 1025"},
       {"mode", [](auto* r) { r->mutable_selection()->set_mode("fast"); },
        "selection.mode must be exact, interleaved, certified, dense or empty; got 'fast'"},
       {"K 0", [](auto* r) { r->mutable_selection()->set_index_topk(0); },
@@ -61,6 +66,54 @@ const std::vector<Refusal>& Refusals() {
       {"scoring from 0", [](auto* r) { r->set_logprobs_from(0); },
        "logprobs_from must be from 1 to 5"},
       {"scoring beyond", [](auto* r) { r->set_logprobs_from(6); }, "got 6"},
+      {"min_p", [](auto* r) { r->mutable_sampling()->set_min_p(1.5f); },
+       "sampling.min_p must be in [0, 1]; got 1.5"},
+      {"repetition penalty 0", [](auto* r) { r->mutable_sampling()->set_repetition_penalty(0); },
+       "sampling.repetition_penalty must be a number above 0; got 0"},
+      {"repetition penalty NaN",
+       [](auto* r) { r->mutable_sampling()->set_repetition_penalty(std::nanf("")); },
+       "sampling.repetition_penalty"},
+      {"frequency penalty", [](auto* r) { r->mutable_sampling()->set_frequency_penalty(2.5f); },
+       "sampling.frequency_penalty must be in [-2, 2]; got 2.5"},
+      {"presence penalty", [](auto* r) { r->mutable_sampling()->set_presence_penalty(-3); },
+       "sampling.presence_penalty must be in [-2, 2]; got -3"},
+      {"bias of no token", [](auto* r) { (*r->mutable_sampling()->mutable_logit_bias())[262] = 1; },
+       "sampling.logit_bias must have token ids in [0, 262) as keys; got 262"},
+      {"bias too great", [](auto* r) { (*r->mutable_sampling()->mutable_logit_bias())[7] = 101; },
+       "sampling.logit_bias[7] must be in [-100, 100]; got 101"},
+      {"min_tokens", [](auto* r) { r->mutable_sampling()->set_min_tokens(4); },
+       "sampling.min_tokens must be at most 3"},
+      {"empty stop string", [](auto* r) { r->mutable_sampling()->add_stop(""); },
+       "sampling.stop[0] must be 1 to 1024 bytes long; got 0"},
+      {"long stop string", [](auto* r) { r->mutable_sampling()->add_stop(std::string(1025, 'x')); },
+       "sampling.stop[0] must be 1 to 1024 bytes long; got 1025"},
+      {"many stop strings",
+       [](auto* r) {
+         for (int i = 0; i < 33; ++i) r->mutable_sampling()->add_stop("x");
+       },
+       "sampling.stop must have at most 32 strings; got 33"},
+      {"n 0", [](auto* r) { r->mutable_sampling()->set_n(0); },
+       "sampling.n must be from 1 to 64; got 0"},
+      {"n too large", [](auto* r) { r->mutable_sampling()->set_n(65); }, "got 65"},
+      {"n without output",
+       [](auto* r) {
+         r->mutable_sampling()->set_n(2);
+         r->mutable_sampling()->set_max_tokens(0);
+         r->set_logprobs_from(1);
+       },
+       "sampling.n must be 1 where max_tokens is 0; got 2"},
+      {"logprobs", [](auto* r) { r->mutable_sampling()->set_logprobs(21); },
+       "sampling.logprobs must be from 0 to 20; got 21"},
+      {"prompt_logprobs",
+       [](auto* r) {
+         r->set_logprobs_from(1);
+         r->set_prompt_logprobs(21);
+       },
+       "prompt_logprobs must be from 0 to 20; got 21"},
+      {"prompt_logprobs alone", [](auto* r) { r->set_prompt_logprobs(1); },
+       "prompt_logprobs must be 0 without logprobs_from; got 1"},
+      {"cache salt", [](auto* r) { r->set_cache_salt(std::string(257, 'x')); },
+       "cache_salt must be at most 256 bytes long; got 257"},
       {"request id", [](auto* r) { r->set_request_id("a b\nc"); },
        "request_id must be at most 128 visible ASCII characters"},
   };
@@ -131,7 +184,10 @@ TEST_CASE("what the engine gets: tokens, defaults, a seed, limits as totals") {
   CHECK(sent.stop_ids(0) == kEos);
   CHECK(sent.seed() == first.complete.seed());
   CHECK_FALSE(sent.request_id().empty());
-  CHECK(first.complete.request_id() == sent.request_id());
+  CHECK(sent.request_id().starts_with(first.complete.request_id() + "/0-"));
+  CHECK(sent.sampling().top_k() == 0);
+  CHECK(sent.sampling().repetition_penalty() == 1);
+  CHECK_FALSE(sent.sampling().has_logprobs());
   CHECK(bench.Generate(request).complete.seed() != first.complete.seed());
 
   request.mutable_sampling()->set_seed(0);
@@ -143,13 +199,45 @@ TEST_CASE("what the engine gets: tokens, defaults, a seed, limits as totals") {
   request.set_request_id("mine");
   CHECK(bench.Generate(request).complete.seed() == 0);
   sent = bench.engine->last_request();
-  CHECK(sent.request_id() == "mine");
+  CHECK(sent.request_id().starts_with("mine/0-"));
   CHECK(sent.max_tokens() == 997);  // what the context leaves
   REQUIRE(sent.stop_ids_size() == 1);
   CHECK(sent.stop_ids(0) == 'z');
   CHECK(sent.selection().mode() == engine::v1::EXACT);
   CHECK(sent.selection().index_topk() == 64);
   CHECK_FALSE(sent.selection().has_coverage());
+}
+
+TEST_CASE("every sampling option reaches the engine and 0 is not unset") {
+  Bench bench;
+  v1::GenerateRequest request = TextRequest("ab", 9);
+  v1::Sampling* sampling = request.mutable_sampling();
+  sampling->set_temperature(0.5f);
+  sampling->set_top_k(0);
+  sampling->set_min_p(0.25f);
+  sampling->set_repetition_penalty(1.5f);
+  sampling->set_frequency_penalty(-0.5f);
+  sampling->set_presence_penalty(2);
+  (*sampling->mutable_logit_bias())[7] = -100;
+  (*sampling->mutable_logit_bias())[0] = 0.5f;
+  sampling->set_min_tokens(4);
+  sampling->set_logprobs(0);
+  request.set_logprobs_from(1);
+  request.set_prompt_logprobs(3);
+  REQUIRE(bench.Generate(request).status.ok());
+  const engine::v1::GenerateRequest sent = bench.engine->last_request();
+  CHECK(sent.sampling().temperature() == 0.5f);
+  CHECK(sent.sampling().top_k() == 0);
+  CHECK(sent.sampling().min_p() == 0.25f);
+  CHECK(sent.sampling().repetition_penalty() == 1.5f);
+  CHECK(sent.sampling().frequency_penalty() == -0.5f);
+  CHECK(sent.sampling().presence_penalty() == 2);
+  CHECK(sent.sampling().logit_bias().at(7) == -100);
+  CHECK(sent.sampling().logit_bias().at(0) == 0.5f);
+  CHECK(sent.sampling().logit_bias_size() == 2);
+  CHECK(sent.sampling().min_tokens() == 4);
+  CHECK((sent.sampling().has_logprobs() && sent.sampling().logprobs() == 0));
+  CHECK(sent.prompt_logprobs() == 3);
 }
 
 TEST_CASE("the longest prompt fits, and scoring may use the whole context") {

@@ -1,0 +1,151 @@
+// The engine's gRPC door: what of a request reaches the engine, Abort, callers that leave, and
+// messages beyond gRPC's default limit.
+#include <catch2/catch.hpp>
+#include <random>
+
+#include "engine/rpc/translate.h"
+#include "tests/rpc/served_engine.h"
+
+namespace weft::test {
+namespace {
+
+namespace v1 = engine::v1;
+
+const SchedulerOptions kOptions{16, 4, /*ranks=*/2, /*page_tokens=*/4, /*pages=*/1 + 400};
+
+struct RpcOutcome {
+  std::vector<int32_t> tokens;
+  v1::Finished finished;
+  grpc::Status status;
+};
+
+template <typename Reader>
+RpcOutcome ReadAll(Reader* reader) {
+  RpcOutcome outcome;
+  for (v1::GenerateEvent event; reader->Read(&event);) {
+    if (event.has_token()) outcome.tokens.push_back(event.token().id());
+    if (event.has_finished()) outcome.finished = event.finished();
+  }
+  outcome.status = reader->Finish();
+  return outcome;
+}
+
+}  // namespace
+
+TEST_CASE("rpc: every field of a request reaches the engine") {
+  v1::GenerateRequest request = RpcRequest({1, 2, 3}, 9);
+  request.set_request_id("r");
+  request.add_committed_ids(4);
+  request.set_seed(1ull << 63);
+  request.add_stop_ids(7);
+  request.set_logprobs_from(1);
+  request.set_prompt_logprobs(5);
+  request.set_cache_salt("salt");
+  v1::Sampling* sampling = request.mutable_sampling();
+  sampling->set_temperature(0.5f);
+  sampling->set_top_p(0.9f);
+  sampling->set_top_k(40);
+  sampling->set_min_p(0.1f);
+  sampling->set_repetition_penalty(1.25f);
+  sampling->set_frequency_penalty(-1);
+  sampling->set_presence_penalty(2);
+  (*sampling->mutable_logit_bias())[9] = 1;
+  (*sampling->mutable_logit_bias())[2] = -1;
+  sampling->set_min_tokens(3);
+  const EngineRequest without = Translate(request);
+  CHECK(without.sampling.alternatives == -1);
+  sampling->set_logprobs(0);
+  const EngineRequest got = Translate(request);
+  SamplingParams want{0.5f, 0.9f, 1ull << 63, 40, 0.1f, 1.25f, -1, 2, 3, 0};
+  want.logit_bias = {{2, -1}, {9, 1}};
+  CHECK(got.sampling == want);
+  CHECK(got.request_id == "r");
+  CHECK(got.prompt == std::vector<int32_t>{1, 2, 3});
+  CHECK(got.committed == std::vector<int32_t>{4});
+  CHECK(got.max_tokens == 9);
+  CHECK(got.stop_ids == std::vector<int32_t>{7});
+  CHECK(got.logprobs_from == 1);
+  CHECK(got.prompt_alternatives == 5);
+  CHECK(got.cache_salt == "salt");
+}
+
+TEST_CASE("rpc: Abort ends a request with its figures and is harmless twice late or unknown") {
+  ServedEngine served(kOptions);
+  served.fake.model.during_step = [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); };
+  v1::GenerateRequest request = RpcRequest(FakePrompt(10, 1), 1000);
+  request.set_request_id("mine");
+  grpc::ClientContext context;
+  const auto reader = served.stub->Generate(&context, request);
+  v1::GenerateEvent event;
+  while (!event.has_token()) REQUIRE(reader->Read(&event));
+  CHECK(served.Abort("another").ok());
+  CHECK(served.Abort("mine").ok());
+  CHECK(served.Abort("mine").ok());
+  const RpcOutcome outcome = ReadAll(reader.get());
+  CHECK(outcome.status.ok());
+  CHECK(outcome.finished.reason() == v1::ABORTED);
+  CHECK(outcome.finished.prompt_tokens() == 10);
+  CHECK(outcome.finished.output_tokens() == static_cast<int>(outcome.tokens.size()) + 1);
+  CHECK(outcome.finished.output_tokens() < 1000);
+  CHECK(served.Idle());
+  CHECK(served.Abort("mine").ok());
+  grpc::ClientContext next;
+  CHECK(ReadAll(served.stub->Generate(&next, RpcRequest({1}, 5)).get()).tokens ==
+        FakeContinuation({1}, 5));
+}
+
+TEST_CASE("rpc: two hundred callers that leave at random leave nothing behind") {
+  ServedEngine served(kOptions);
+  std::mt19937 random(3);
+  std::vector<std::thread> callers;
+  for (int thread = 0; thread < 4; ++thread) {
+    callers.emplace_back([&served, seed = random()] {
+      std::mt19937 own(seed);
+      for (int i = 0; i < 50; ++i) {
+        grpc::ClientContext context;
+        const auto reader = served.stub->Generate(
+            &context, RpcRequest(FakePrompt(1 + static_cast<int32_t>(own() % 60), i), 500));
+        v1::GenerateEvent event;
+        for (uint32_t read = own() % 12; read > 0 && reader->Read(&event); --read) {
+        }
+        context.TryCancel();
+        while (reader->Read(&event)) {
+        }
+        reader->Finish();
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  CHECK(served.Idle());
+}
+
+TEST_CASE("rpc: a request beyond gRPC's default of 4 MiB is taken") {
+  // One step, so that the stand-in's own checks stay cheap.
+  const int32_t count = 3000000;
+  ServedEngine served({count + 8, 1, /*ranks=*/1, /*page_tokens=*/8192, /*pages=*/1 + 400},
+                      count + 8);
+  v1::GenerateRequest request;
+  {
+    std::vector<int32_t> prompt(count, 999);  // two bytes each
+    prompt.back() = 5;
+    request = RpcRequest(prompt, 1);
+  }
+  REQUIRE(request.ByteSizeLong() > 5000000);
+  grpc::ClientContext context;
+  const RpcOutcome outcome = ReadAll(served.stub->Generate(&context, request).get());
+  CHECK(outcome.status.error_message() == "");
+  CHECK(outcome.finished.prompt_tokens() == count);
+  CHECK(outcome.tokens.size() == 1);
+}
+
+TEST_CASE("rpc: what the engine refuses ends with its status") {
+  ServedEngine served(kOptions);
+  v1::GenerateRequest request = RpcRequest({1, 2}, 5);
+  request.mutable_sampling()->set_top_k(-1);
+  grpc::ClientContext context;
+  const RpcOutcome outcome = ReadAll(served.stub->Generate(&context, request).get());
+  CHECK(outcome.status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+  CHECK(outcome.status.error_message() == "top_k must be at least 0, got -1");
+}
+
+}  // namespace weft::test
