@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <random>
 
 #include "server/api/mode_name.h"
 
@@ -45,7 +46,9 @@ void Copy(const engine::v1::SelectionFigures& from, v1::SelectionFigures* to) {
 }  // namespace
 
 Answer::Answer(const text::Tokenizer& tokenizer, const StopStrings& stops, RequestState* state)
-    : state_(state), text_(tokenizer, stops) {}
+    : state_(state),
+      text_(tokenizer, state->reply ? state->reply->shown : std::vector<int32_t>(), stops),
+      reply_(state->reply) {}
 
 bool Answer::IsStop(int32_t id) const {
   const auto& stops = state_->request.stop_ids();
@@ -88,6 +91,7 @@ grpc::Status Answer::TakeToken(const engine::v1::Token& token,
   if (IsStop(token.id())) return grpc::Status::OK;  // no part of the text
   v1::Delta delta;
   text_.Append(token, &delta);
+  reply_.Sort(&delta);
   Tell(std::move(delta), replies);
   return grpc::Status::OK;
 }
@@ -125,6 +129,8 @@ v1::Complete* Answer::Complete(engine::v1::FinishReason reason, int32_t stop_id,
   complete_ = true;
   v1::Delta rest;
   if (!at_stop_string()) text_.End(&rest);
+  reply_.Sort(&rest);
+  reply_.End(&rest);
   Tell(std::move(rest), replies);
   v1::Complete* complete = replies->emplace_back().mutable_complete();
   complete->set_request_id(state_->id);
@@ -136,7 +142,8 @@ v1::Complete* Answer::Complete(engine::v1::FinishReason reason, int32_t stop_id,
   } else if (reason == engine::v1::STOP) {
     complete->set_stop_token_id(stop_id);
   }
-  finish_reason_ = Name(reason);
+  const bool called = reason == engine::v1::STOP && reply_.called_tools();
+  finish_reason_ = called ? "tool_calls" : Name(reason);
   complete->set_finish_reason(finish_reason_);
   complete->mutable_usage()->set_prompt_tokens(state_->request.prompt_ids_size());
   complete->mutable_usage()->set_output_tokens(state_->committed.size());

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <vector>
 
+#include "server/api/reply_text.h"
 #include "server/api/request_state.h"
 #include "server/api/token_text.h"
 #include "weft/v1/inference.pb.h"
@@ -46,6 +47,7 @@ class Answer {
 
   RequestState* state_;
   TokenText text_;
+  ReplyText reply_;
   bool complete_ = false;
   std::string finish_reason_;
   std::chrono::steady_clock::time_point first_token_;

@@ -30,6 +30,8 @@ void Join(GenerateResponse* waiting, const GenerateResponse& more) {
   delta->mutable_token_ids()->MergeFrom(more.delta().token_ids());
   delta->mutable_logprobs()->MergeFrom(more.delta().logprobs());
   delta->mutable_top()->MergeFrom(more.delta().top());
+  delta->mutable_reasoning()->append(more.delta().reasoning());
+  delta->mutable_tool_calls()->MergeFrom(more.delta().tool_calls());
 }
 
 // Two clients may use the same id; the engine must be able to tell their requests apart.
@@ -63,6 +65,7 @@ class GenerateStream final : public ReplyReactor,
       // The prompt's scores are told once.
       if (i > 0) state.request.clear_logprobs_from();
       state.id = request_.id;
+      state.reply = request_.reply;
       state.index = i;
       choices_.push_back(
           std::make_shared<Choice>(frontend_, self_, std::move(state), request_.stops, deadline));

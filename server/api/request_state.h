@@ -2,9 +2,11 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 
+#include "server/text/reply/reply_parser.h"
 #include "weft/engine/v1/engine.pb.h"
 
 namespace weft::server {
@@ -17,6 +19,7 @@ struct RequestState {
   int index = 0;                                       // of the choice
   google::protobuf::RepeatedField<int32_t> committed;  // output ids so far, in order
   std::optional<engine::v1::Admitted> admitted;        // what the engine made of the wishes
+  std::optional<text::ReplySyntax> reply;              // of a chat: how its text is taken apart
   int scored = 0;                                      // prompt index behind the last score, or 0
   int replays = 0;
   int ranks = 0;  // G of the engine it runs on

@@ -46,8 +46,31 @@ Status ResolvePrompt(const v1::GenerateRequest& request, const text::TextModel& 
   return Status::OK;
 }
 
+text::ChatOptions OptionsOf(const v1::ChatRequest& request) {
+  text::ChatOptions options;
+  options.thinking = request.thinking();
+  options.parse_special = false;  // no content can end a turn or forge one
+  for (const v1::Tool& tool : request.tools()) {
+    options.tools.push_back({tool.name(), tool.description(), tool.parameters()});
+  }
+  options.response_format = request.response_format();
+  options.reasoning_effort = request.reasoning_effort();
+  if (request.has_keep_reasoning()) options.keep_reasoning = request.keep_reasoning();
+  return options;
+}
+
+text::Message MessageOf(const v1::Message& m) {
+  text::Message message = {m.role(), m.content(), m.reasoning_content()};
+  for (const v1::ToolCall& call : m.tool_calls()) {
+    message.tool_calls.push_back({call.id(), call.name(), call.arguments()});
+  }
+  message.tool_call_id = m.tool_call_id();
+  return message;
+}
+
 Status ResolveConversation(const v1::ChatRequest& request, const text::TextModel& model,
-                           engine::v1::GenerateRequest* out) {
+                           engine::v1::GenerateRequest* out,
+                           std::optional<text::ReplySyntax>* reply) {
   if (!model.chat) {
     return InvalidArgument("Chat must have a model whose chat encoding is known; got model_type '" +
                            model.model_type + "' (Generate takes an encoded prompt)");
@@ -56,14 +79,11 @@ Status ResolveConversation(const v1::ChatRequest& request, const text::TextModel
     return InvalidArgument("messages must hold at least one message; got none");
   }
   std::vector<text::Message> messages;
-  for (const v1::Message& m : request.messages()) {
-    messages.push_back({m.role(), m.content(), m.reasoning_content()});
-  }
-  // No content can end a turn or forge one.
-  const text::ChatOptions options = {.thinking = request.thinking(), .parse_special = false};
-  const text::Result<std::vector<int32_t>> ids = model.chat->Encode(messages, options);
-  if (!ids.ok()) return InvalidArgument(ids.error());
-  out->mutable_prompt_ids()->Add(ids.value().begin(), ids.value().end());
+  for (const v1::Message& m : request.messages()) messages.push_back(MessageOf(m));
+  const text::Result<text::EncodedChat> chat = model.chat->Encode(messages, OptionsOf(request));
+  if (!chat.ok()) return InvalidArgument(chat.error());
+  out->mutable_prompt_ids()->Add(chat.value().ids.begin(), chat.value().ids.end());
+  *reply = chat.value().reply;
   return Status::OK;
 }
 
@@ -151,7 +171,7 @@ Status Resolve(const v1::GenerateRequest& request, const text::TextModel& model,
 Status Resolve(const v1::ChatRequest& request, const text::TextModel& model, const Limits& limits,
                Resolved* out) {
   Status status = ResolveId(request.request_id(), out);
-  if (status.ok()) status = ResolveConversation(request, model, &out->engine);
+  if (status.ok()) status = ResolveConversation(request, model, &out->engine, &out->reply);
   if (status.ok()) status = ResolveRest(request, model, limits, false, out);
   return status;
 }

@@ -3,6 +3,7 @@
 
 #include <grpcpp/support/status.h>
 
+#include <optional>
 #include <string>
 
 #include "server/api/token_text.h"
@@ -25,6 +26,7 @@ struct Resolved {
   engine::v1::GenerateRequest engine;  // of the first choice, but for its request_id
   int choices = 1;
   StopStrings stops;
+  std::optional<text::ReplySyntax> reply;  // of a chat: how its text is taken apart
 };
 
 // Each returns OK, or INVALID_ARGUMENT with a message that names field, rule and value. A request

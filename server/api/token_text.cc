@@ -2,9 +2,10 @@
 
 namespace weft::server {
 
-TokenText::TokenText(const text::Tokenizer& tokenizer, const StopStrings& stops)
+TokenText::TokenText(const text::Tokenizer& tokenizer, const std::vector<int32_t>& shown,
+                     const StopStrings& stops)
     : min_tokens_(stops.min_tokens),
-      detokenizer_(tokenizer),
+      detokenizer_(tokenizer, /*skip_special=*/true, shown),
       matcher_(stops.strings, stops.include) {}
 
 void TokenText::Append(const engine::v1::Token& token, v1::Delta* delta) {

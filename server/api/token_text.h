@@ -25,8 +25,9 @@ struct StopStrings {
 // not told.
 class TokenText {
  public:
-  // `tokenizer` must outlive this.
-  TokenText(const text::Tokenizer& tokenizer, const StopStrings& stops);
+  // `tokenizer` must outlive this. `shown`: special tokens that are text all the same.
+  TokenText(const text::Tokenizer& tokenizer, const std::vector<int32_t>& shown,
+            const StopStrings& stops);
 
   // Adds to *delta what may be told now that `token` came; perhaps nothing.
   void Append(const engine::v1::Token& token, v1::Delta* delta);

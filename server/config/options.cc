@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/config/checks.h"
+#include "server/text/chat/encodings.h"
 
 namespace weft::server {
 namespace {
@@ -73,6 +74,13 @@ std::vector<EngineFlagRule> EngineFlagRules() {
   };
 }
 
+Check ChatEncodingName() {
+  std::vector<std::string> names;
+  for (const text::ChatEncoding& encoding : text::ChatEncodings())
+    names.emplace_back(encoding.name);
+  return OneOf(std::move(names));
+}
+
 // Options given and their origin, after parsing.
 std::string Changed(const CLI::App& app) {
   std::string text;
@@ -136,7 +144,8 @@ class Parser {
 
   // WEFT_* values pass the same check as flags, and flags go before them.
   template <typename T>
-  CLI::Option* Add(const char* name, T& value, const char* help, const Check& check = nullptr) {
+  CLI::Option* Add(const char* name, T& value, const std::string& help,
+                   const Check& check = nullptr) {
     CLI::Option* option = app_.add_option(name, value, help)->envname(EnvName(name));
     option->capture_default_str();
     if (check) option->check(CLI::Validator(check, ""));
@@ -164,6 +173,10 @@ class Parser {
     Add("--replay-timeout", o.replay_timeout_seconds,
         "Seconds that a request waits for the next engine when its own is lost; 0: it ends",
         NumberAbove(0, 1e6, true));
+    Add("--chat-encoding", o.chat_encoding,
+        "How chats become prompts, by default as the model folder says: " +
+            text::ChatEncodingNames(),
+        ChatEncodingName());
     Add("--log-level", o.log_level, "debug, info, warn or error",
         OneOf({"debug", "info", "warn", "error"}));
     Add("--log-format", o.log_format, "text or json", OneOf({"text", "json"}));

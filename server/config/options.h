@@ -24,6 +24,7 @@ struct Options {
   std::vector<EngineFlag> engine_flags;  // only those that were given
   double drain_timeout_seconds = 30;
   double replay_timeout_seconds = 300;
+  std::string chat_encoding;  // empty: by the model folder
   std::string log_level = "info";
   std::string log_format = "text";
   bool print_config = false;

@@ -20,7 +20,7 @@ std::string FolderName(const std::string& folder) {
 
 App::App(const Options& options)
     : options_(options),
-      text_(text::TextModel::FromFolder(options.model)),
+      text_(text::TextModel::FromFolder(options.model, options.chat_encoding)),
       model_name_(FolderName(options.model)),
       engines_(
           std::max<size_t>(1, options.engines.size()),
@@ -34,6 +34,7 @@ App::~App() { Stop(); }
 bool App::Open(std::string* error) {
   server_ = GrpcServer::Open(options_.listen, &frontend_, error);
   if (server_ == nullptr) return false;
+  if (!text_.chat_warning.empty()) spdlog::warn("{}: {}", model_name_, text_.chat_warning);
   {
     const std::lock_guard lock(health_mutex_);
     health_open_ = true;

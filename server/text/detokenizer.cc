@@ -1,5 +1,6 @@
 #include "server/text/detokenizer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "server/text/utf8.h"
@@ -7,7 +8,10 @@
 namespace weft::text {
 
 std::string Detokenizer::Append(int32_t id) {
-  if (skip_special_ && tokenizer_->IsSpecial(id)) return "";
+  if (skip_special_ && tokenizer_->IsSpecial(id) &&
+      std::find(shown_.begin(), shown_.end(), id) == shown_.end()) {
+    return "";
+  }
   pending_.append(tokenizer_->TokenBytes(id));
   std::string_view rest = pending_;
   std::string text;

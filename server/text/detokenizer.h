@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "server/text/tokenizer.h"
@@ -15,9 +16,10 @@ namespace weft::text {
 // ill-formed subpart, as in Hugging Face's decoder.
 class Detokenizer {
  public:
-  // `tokenizer` must outlive this.
-  explicit Detokenizer(const Tokenizer& tokenizer, bool skip_special = true)
-      : tokenizer_(&tokenizer), skip_special_(skip_special) {}
+  // `tokenizer` must outlive this. `shown`: special tokens that are not skipped.
+  explicit Detokenizer(const Tokenizer& tokenizer, bool skip_special = true,
+                       std::vector<int32_t> shown = {})
+      : tokenizer_(&tokenizer), skip_special_(skip_special), shown_(std::move(shown)) {}
 
   // The text that `id` completes; may be empty.
   std::string Append(int32_t id);
@@ -28,6 +30,7 @@ class Detokenizer {
  private:
   const Tokenizer* tokenizer_;
   bool skip_special_;
+  std::vector<int32_t> shown_;
   std::string pending_;  // at most 3 bytes: the start of a character
 };
 

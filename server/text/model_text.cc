@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "server/text/chat/template_match.h"
 #include "server/text/json_file.h"
 
 namespace weft::text {
@@ -95,10 +96,12 @@ TextModel TextModel::FromFolder(const fs::path& folder, std::string_view chat_en
   std::sort(model.eos_ids.begin(), model.eos_ids.end());
   model.eos_ids.erase(std::unique(model.eos_ids.begin(), model.eos_ids.end()), model.eos_ids.end());
 
-  const std::string_view encoding = chat_encoding.empty() ? model.model_type : chat_encoding;
-  if (!chat_encoding.empty() || ChatEncoder::Supports(encoding)) {
-    model.chat.emplace(encoding, tokenizer);
+  ChatChoice choice = {std::string(chat_encoding), ""};
+  if (chat_encoding.empty()) {
+    choice = ChooseChatEncoding(folder, tokenizer_config, model.model_type);
   }
+  model.chat_warning = std::move(choice.warning);
+  if (!choice.encoding.empty()) model.chat.emplace(choice.encoding, tokenizer);
   return model;
 }
 

@@ -24,6 +24,7 @@ struct SamplingDefaults {
 struct TextModel {
   std::unique_ptr<const Tokenizer> tokenizer;
   std::optional<ChatEncoder> chat;  // none: the model's chat encoding is not known
+  std::string chat_warning;         // what the operator should know of the choice; "": nothing
   std::string model_type;
   std::optional<int32_t> bos_id;
   std::vector<int32_t> eos_ids;  // generation ends with any of these; ascending, at least one
@@ -33,8 +34,8 @@ struct TextModel {
   int64_t vocab_size = 0;     // rows of the model's output; >= tokenizer->size()
 
   // Reads tokenizer.json, tokenizer_config.json, config.json and, when there,
-  // generation_config.json. `chat_encoding` "" chooses by model_type. Throws std::runtime_error
-  // naming file, rule and value.
+  // generation_config.json. `chat_encoding` "" chooses by the folder's template and model_type.
+  // Throws std::runtime_error naming file, rule and value.
   static TextModel FromFolder(const std::filesystem::path& folder,
                               std::string_view chat_encoding = "");
 

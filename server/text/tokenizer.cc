@@ -145,6 +145,37 @@ std::vector<int32_t> Tokenizer::Encode(std::string_view utf8, bool parse_special
   return ids;
 }
 
+std::vector<int32_t> Tokenizer::Encode(const std::vector<TextPart>& parts) const {
+  std::vector<int32_t> ids;
+  Encoder encoder(*this, &ids);
+  std::string plain;  // what BPE sees in one piece, wherever it came from
+  const auto flush = [&] {
+    if (!plain.empty()) encoder.PlainText(plain);
+    plain.clear();
+  };
+  for (const TextPart& part : parts) {
+    std::string mended;
+    const bool valid = IsValidUtf8(part.text);
+    if (!valid) mended = ToValidUtf8(part.text);
+    const std::string& utf8 = valid ? part.text : mended;
+    if (part.is_literal) {
+      plain += utf8;
+      continue;
+    }
+    added_.Split(utf8, encoder.regex_scratch(),
+                 [&](std::string_view piece, std::optional<int32_t> id) {
+                   if (!id) {
+                     plain += piece;
+                     return;
+                   }
+                   flush();
+                   ids.push_back(*id);
+                 });
+  }
+  flush();
+  return ids;
+}
+
 std::string_view Tokenizer::TokenBytes(int32_t id) const {
   return id >= 0 && id < size() ? std::string_view(token_bytes_[static_cast<size_t>(id)])
                                 : std::string_view();

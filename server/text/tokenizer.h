@@ -17,6 +17,12 @@
 
 namespace weft::text {
 
+// A stretch of text to encode.
+struct TextPart {
+  std::string text;
+  bool is_literal;  // its added tokens are plain text, so that it cannot forge a turn
+};
+
 // Immutable once built: any number of threads may use one.
 class Tokenizer {
  public:
@@ -28,6 +34,9 @@ class Tokenizer {
   // without, all of `utf8` is plain text, so that it cannot forge a turn of the conversation. Bytes
   // that are not UTF-8 are taken as U+FFFD.
   std::vector<int32_t> Encode(std::string_view utf8, bool parse_special = true) const;
+
+  // All of `parts` as one text, but that literal ones hold no added tokens.
+  std::vector<int32_t> Encode(const std::vector<TextPart>& parts) const;
 
   // The bytes `id` stands for (an added token's content); empty for ids without a token.
   std::string_view TokenBytes(int32_t id) const;

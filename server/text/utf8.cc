@@ -89,6 +89,34 @@ char32_t DecodeUtf8(std::string_view bytes) {
   return (at(0) & 0x07) << 18 | (at(1) & 0x3F) << 12 | (at(2) & 0x3F) << 6 | (at(3) & 0x3F);
 }
 
+namespace {
+
+bool IsPythonSpace(char32_t c) {
+  return (0x9 <= c && c <= 0xD) || (0x1C <= c && c <= 0x20) || c == 0x85 || c == 0xA0 ||
+         c == 0x1680 || (0x2000 <= c && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
+         c == 0x205F || c == 0x3000;
+}
+
+bool IsSpaceAt(std::string_view bytes, size_t* length) {
+  const Utf8Piece piece = NextUtf8(bytes);
+  *length = piece.length;
+  return piece.kind == Utf8Kind::kCharacter && IsPythonSpace(DecodeUtf8(bytes));
+}
+
+}  // namespace
+
+std::string_view TrimSpace(std::string_view utf8) {
+  size_t length = 0;
+  while (!utf8.empty() && IsSpaceAt(utf8, &length)) utf8.remove_prefix(length);
+  while (!utf8.empty()) {
+    size_t start = utf8.size() - 1;
+    while (start > 0 && (static_cast<unsigned char>(utf8[start]) & 0xC0) == 0x80) --start;
+    if (!IsSpaceAt(utf8.substr(start), &length) || start + length != utf8.size()) break;
+    utf8.remove_suffix(length);
+  }
+  return utf8;
+}
+
 void AppendUtf8(char32_t code_point, std::string* out) {
   const auto put = [out](char32_t byte) { out->push_back(static_cast<char>(byte)); };
   const auto put_tail = [&](int shift) { put(0x80 | (code_point >> shift & 0x3F)); };

@@ -34,6 +34,9 @@ std::string ToValidUtf8(std::string_view bytes);
 // The code point of the well-formed character that starts `bytes`.
 char32_t DecodeUtf8(std::string_view bytes);
 
+// `utf8` without the white space around it, as Python's str.strip() sees it.
+std::string_view TrimSpace(std::string_view utf8);
+
 void AppendUtf8(char32_t code_point, std::string* out);
 
 }  // namespace weft::text

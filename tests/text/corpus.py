@@ -28,7 +28,8 @@ CRAFTED = [
 ]
 
 SPECIALS = ["<｜User｜>", "<｜Assistant｜>", "<think>", "</think>", "<｜end▁of▁sentence｜>", "<｜begin▁of▁sentence｜>",
-            "<｜▁pad▁｜>", "<｜tool▁sep｜>", "<｜place▁holder▁no▁12｜>", "<｜", "｜>", "<", ">"]
+            "<｜▁pad▁｜>", "<｜tool▁sep｜>", "<｜place▁holder▁no▁12｜>", "<｜", "｜>", "<", ">",
+            "<|user|>", "<|assistant|>", "[gMASK]", "<sop>", "/nothink", "<tool_call>", "</arg_value>", "<|"]
 SPACES = [" ", "  ", "\n", "\r\n", "\t", "\u00a0", "\u3000", "\u2028", "\u0085", "\u180e", "\u200b", " \n", "\n "]
 # First and last code point of stretches to draw characters from.
 BLOCKS = [(0x20, 0x7e)] * 6 + [

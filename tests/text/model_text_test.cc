@@ -67,7 +67,7 @@ TEST_CASE("model_text: a moved model keeps its chat encoder's tokenizer", "[text
   TextModel first = TextModel::FromFolder(kDemoModel);
   const TextModel second = std::move(first);
   const std::vector<Message> messages = {{"user", "Hi"}};
-  CHECK(second.chat->Encode(messages, {}).value().front() == 0);
+  CHECK(second.chat->Encode(messages, {}).value().ids.front() == 0);
 }
 
 TEST_CASE("model_text: stop tokens and sampling", "[text]") {
@@ -87,13 +87,50 @@ TEST_CASE("model_text: stop tokens and sampling", "[text]") {
   CHECK(folder.Load().sampling.temperature == 0.0);
 }
 
-TEST_CASE("model_text: an unknown model type has no chat encoding, unless one is named", "[text]") {
+TEST_CASE("model_text: the chat encoding is the folder's unless one is named", "[text]") {
   Folder folder;
+  CHECK(folder.Load().chat->name() == "deepseek_v32");
+  CHECK(folder.Load().chat_warning.empty());
+  folder.Set("tokenizer_config.json", "chat_template", nullptr);
+  CHECK(folder.Load().chat->name() == "deepseek_v32");
+  CHECK(folder.Load().chat_warning.empty());
   folder.Set("config.json", "model_type", "glm_moe_dsa");
   CHECK_FALSE(folder.Load().chat.has_value());
+  CHECK_THAT(folder.Load().chat_warning, Contains("model_type 'glm_moe_dsa'") &&
+                                             Contains("deepseek_v32, deepseek_v31, deepseek_v3, "
+                                                      "glm47, glm5, glm52"));
   CHECK(TextModel::FromFolder(folder.path(), "deepseek_v32").chat.has_value());
   CHECK_THAT(MessageOf([&] { TextModel::FromFolder(folder.path(), "chatml"); }),
              Contains("got \"chatml\""));
+}
+
+TEST_CASE("model_text: a template that is not known is named in a warning", "[text]") {
+  Folder folder;
+  const std::string known = ReadJson(folder.path() / "tokenizer_config.json")["chat_template"];
+  folder.Write("chat_template.jinja", known + "\r\n");  // goes before tokenizer_config.json's
+  CHECK(folder.Load().chat_warning.empty());
+  folder.Write("chat_template.jinja", known + "!");
+  CHECK(folder.Load().chat->name() == "deepseek_v32");
+  CHECK_THAT(folder.Load().chat_warning,
+             Contains("chat_template.jinja differs from every known one: chats are encoded as "
+                      "deepseek_v32"));
+  CHECK(TextModel::FromFolder(folder.path(), "deepseek_v31").chat->name() == "deepseek_v31");
+  CHECK(TextModel::FromFolder(folder.path(), "deepseek_v31").chat_warning.empty());
+  fs::remove(folder.path() / "chat_template.jinja");
+  const auto choice = [&](const Json& value) {
+    folder.Set("tokenizer_config.json", "chat_template", value);
+    const TextModel model = folder.Load();
+    return std::string(model.chat->name()) + (model.chat_warning.empty() ? "" : " (warned)");
+  };
+  CHECK(choice("x <｜tool▁calls▁begin｜> y") == "deepseek_v31 (warned)");
+  CHECK(choice("x <｜tool▁calls▁begin｜> ```json") == "deepseek_v3 (warned)");
+  CHECK(choice("<｜DSML｜invoke") == "deepseek_v32 (warned)");
+  CHECK(choice({{{"name", "tool_use"}, {"template", "x"}},
+                {{"name", "default"}, {"template", known}}}) == "deepseek_v32");
+  folder.Set("tokenizer_config.json", "chat_template", 3);
+  CHECK_THAT(folder.Error(), Contains("chat_template must be a string or a list; got 3"));
+  folder.Set("tokenizer_config.json", "chat_template", "[gMASK]<sop>{{ x }}");
+  CHECK_THAT(folder.Error(), Contains("chat encoding glm5 needs the token \"[gMASK]\""));
 }
 
 TEST_CASE("model_text: missing, empty and truncated files", "[text]") {

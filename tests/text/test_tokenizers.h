@@ -20,19 +20,47 @@ inline const std::filesystem::path kTextData =
 inline const std::filesystem::path kDemoModel =
     std::filesystem::path(WEFT_SOURCE_DIR) / "deploy" / "models" / "demo";
 
-inline nlohmann::json ReadGzipJson(const std::filesystem::path& path) {
+template <typename Json>
+Json ReadGzip(const std::filesystem::path& path) {
   const std::string command = "gzip -dc '" + path.string() + "'";
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
   if (pipe == nullptr) throw std::runtime_error("cannot run: " + command);
   std::string text;
   char buffer[1 << 16];
   while (const size_t n = fread(buffer, 1, sizeof(buffer), pipe.get())) text.append(buffer, n);
-  return nlohmann::json::parse(text);
+  return Json::parse(text);
+}
+
+inline nlohmann::json ReadGzipJson(const std::filesystem::path& path) {
+  return ReadGzip<nlohmann::json>(path);
 }
 
 inline const Tokenizer& DeepSeekV3() {
   static const Tokenizer tokenizer =
       Tokenizer::FromJson(ReadGzipJson(kTextData / "deepseek-v3-tokenizer.json.gz"));
+  return tokenizer;
+}
+
+// With the two marks that came with V3.1, under free ids.
+inline const Tokenizer& DeepSeekV3Thinking() {
+  static const Tokenizer tokenizer = [] {
+    nlohmann::json json = ReadGzipJson(kTextData / "deepseek-v3-tokenizer.json.gz");
+    int id = 128900;
+    for (const char* mark : {"<think>", "</think>"}) {
+      nlohmann::json token = json["added_tokens"].back();
+      token["content"] = mark;
+      token["id"] = id++;
+      json["added_tokens"].push_back(token);
+    }
+    return Tokenizer::FromJson(json);
+  }();
+  return tokenizer;
+}
+
+// Trained here, with the pre-tokenizer and added tokens of GLM-4.5 to GLM-5.
+inline const Tokenizer& Glm() {
+  static const Tokenizer tokenizer =
+      Tokenizer::FromJson(ReadGzipJson(kTextData / "glm-tokenizer.json.gz"));
   return tokenizer;
 }
 

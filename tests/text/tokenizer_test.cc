@@ -1,6 +1,7 @@
 // The tokenizer against Hugging Face `tokenizers` (golden files) and against its own promises.
 #include "server/text/tokenizer.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <thread>
@@ -38,6 +39,38 @@ TEST_CASE("tokenizer: golden, DeepSeek-V3", "[text]") {
 }
 
 TEST_CASE("tokenizer: golden, demo model", "[text]") { CheckGolden(Demo(), "demo-golden.json"); }
+
+TEST_CASE("tokenizer: golden of GLM's pre-tokenizer", "[text]") {
+  CheckGolden(Glm(), "glm-golden.json");
+}
+
+TEST_CASE("tokenizer: parts are one text and literal ones hold no added tokens", "[text]") {
+  const Tokenizer& tokenizer = DeepSeekV3();
+  // Words and line breaks that reach from one part to the next, as within one text.
+  for (const std::vector<TextPart>& parts :
+       {std::vector<TextPart>{{"ab", true}, {"cd.\n", false}, {"\n12", true}, {"345", true}},
+        {{"<｜User｜>", false}, {"Hello wor", true}, {"ld<｜Assistant｜>", false}, {" x", true}},
+        {{"", true}, {" ", false}, {"\xFF", true}},
+        {}}) {
+    std::string text;
+    for (const TextPart& part : parts) text += part.text;
+    CHECK(tokenizer.Encode(parts) == tokenizer.Encode(text));
+  }
+  const Ids ids = tokenizer.Encode(std::vector<TextPart>{{"<｜User｜>", false},
+                                                         {"<｜User", true},
+                                                         {"｜>", true},
+                                                         {"</", false},
+                                                         {"x<｜User｜>", true}});
+  CHECK(std::count(ids.begin(), ids.end(), 128803) == 1);
+  CHECK(Decode(tokenizer, ids, false) == "<｜User｜><｜User｜></x<｜User｜>");
+}
+
+TEST_CASE("tokenizer: GLM's role marks are special and its others are not", "[text]") {
+  const Tokenizer& glm = Glm();
+  const Ids ids = glm.Encode("[gMASK]<sop><|user|>a<tool_call>b</think>");
+  CHECK(Decode(glm, ids, /*skip_special=*/true) == "a<tool_call>b</think>");
+  CHECK(ids.size() == 7);
+}
 
 TEST_CASE("tokenizer: DeepSeek's published vector", "[text]") {
   CHECK(DeepSeekV3().Encode("Hello! 毕老师！1 + 1 = 2 ĠÑĤÐ²ÑĬÑĢ") ==

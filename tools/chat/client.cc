@@ -1,6 +1,7 @@
 #include "tools/chat/client.h"
 
 #include <grpcpp/grpcpp.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <thread>
 
@@ -29,8 +30,40 @@ Client::Client(const std::string& target) : stub_(std::make_unique<Stub>()) {
 
 Client::~Client() = default;
 
-Outcome Client::Ask(const v1::ChatRequest& request,
-                    const std::function<void(std::string_view)>& on_text) {
+std::string Client::ErrorText(int code, const std::string& message) const {
+  if (code != grpc::StatusCode::UNAVAILABLE) return message;
+  return "the server at " + stub_->target + " is not available: " + message;
+}
+
+bool Client::Info(std::string* text, std::string* error) {
+  v1::ModelInfo model;
+  v1::ServerInfo server;
+  const auto deadline = std::chrono::system_clock::now() + std::chrono::seconds(10);
+  grpc::ClientContext context;
+  context.set_deadline(deadline);
+  grpc::Status status = stub_->inference->GetModelInfo(&context, {}, &model);
+  if (status.ok()) {
+    grpc::ClientContext second;
+    second.set_deadline(deadline);
+    status = stub_->inference->GetServerInfo(&second, {}, &server);
+  }
+  if (!status.ok()) {
+    *error = ErrorText(status.error_code(), status.error_message());
+    return false;
+  }
+  *text = fmt::format(
+      "model: {} ({}), {} tokens of context, chats as {}\n"
+      "server: weft {}, G={} ranks, {} K={} m={}, placement {}, exchange {}\n"
+      "now: {} running, {} waiting, {} of {} pages free\n",
+      model.name(), model.model_type(), model.max_context(),
+      model.chat_encoding().empty() ? "no known encoding" : model.chat_encoding(), server.version(),
+      server.ranks(), server.selection_mode(), server.index_topk(), server.m(), server.placement(),
+      server.exchange(), server.running(), server.waiting(), server.pages_free(),
+      server.pages_total());
+  return true;
+}
+
+Outcome Client::Ask(const v1::ChatRequest& request, const Listener& listener) {
   Outcome outcome;
   const auto start = steady_clock::now();
   const auto elapsed = [&] {
@@ -45,10 +78,17 @@ Outcome Client::Ask(const v1::ChatRequest& request,
   });
   const auto reader = stub_->inference->Chat(&context, request);
   for (v1::GenerateResponse response; reader->Read(&response);) {
-    if (response.has_delta() && !response.delta().text().empty()) {
-      if (outcome.answer.empty()) outcome.first_token_seconds = elapsed();
-      outcome.answer += response.delta().text();
-      on_text(response.delta().text());
+    if (response.has_delta()) {
+      const std::string& reasoning = response.delta().reasoning();
+      const std::string& text = response.delta().text();
+      if (reasoning.empty() && text.empty()) continue;
+      if (outcome.answer.empty() && outcome.reasoning.empty()) {
+        outcome.first_token_seconds = elapsed();
+      }
+      outcome.reasoning += reasoning;
+      outcome.answer += text;
+      if (!reasoning.empty()) listener.reasoning(reasoning);
+      if (!text.empty()) listener.text(text);
     } else if (response.has_complete()) {
       outcome.complete = response.complete();
     }
@@ -59,12 +99,7 @@ Outcome Client::Ask(const v1::ChatRequest& request,
   outcome.seconds = elapsed();
   outcome.ok = status.ok();
   outcome.interrupted = !status.ok() && interrupted;
-  if (!status.ok()) {
-    outcome.error = status.error_message();
-    if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
-      outcome.error = "the server at " + stub_->target + " is not available: " + outcome.error;
-    }
-  }
+  if (!status.ok()) outcome.error = ErrorText(status.error_code(), status.error_message());
   return outcome;
 }
 

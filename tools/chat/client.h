@@ -18,11 +18,18 @@ extern std::atomic<bool> interrupted;
 struct Outcome {
   bool ok = false;
   bool interrupted = false;
-  std::string error;   // when neither
-  std::string answer;  // all of it, or what had come
+  std::string error;      // when neither
+  std::string answer;     // all of it, or what had come
+  std::string reasoning;  // before it
   v1::Complete complete;
   double seconds = 0;              // the whole call, as seen from here
   double first_token_seconds = 0;  // until the first text
+};
+
+// Gets each piece as it comes.
+struct Listener {
+  std::function<void(std::string_view)> text;
+  std::function<void(std::string_view)> reasoning;
 };
 
 class Client {
@@ -30,10 +37,14 @@ class Client {
   explicit Client(const std::string& target);
   ~Client();
 
-  // Sends `request`, hands each piece of text to `on_text` as it comes.
-  Outcome Ask(const v1::ChatRequest& request, const std::function<void(std::string_view)>& on_text);
+  Outcome Ask(const v1::ChatRequest& request, const Listener& listener);
+
+  // Lines about model and server. False, with *error set, when it does not answer.
+  bool Info(std::string* text, std::string* error);
 
  private:
+  std::string ErrorText(int code, const std::string& message) const;
+
   struct Stub;
   std::unique_ptr<Stub> stub_;
 };

@@ -9,9 +9,11 @@
 
 #include "tools/chat/client.h"
 #include "tools/chat/options.h"
+#include "tools/chat/printer.h"
 #include "tools/chat/repl.h"
 #include "tools/chat/report.h"
 #include "tools/chat/session.h"
+#include "tools/chat/text_file.h"
 
 namespace weft::chat {
 namespace {
@@ -43,21 +45,19 @@ int Usage(const std::string& sentence) {
   return 2;
 }
 
+int Error(const std::string& sentence) {
+  std::cerr << "error: " << sentence << "\n";
+  return 1;
+}
+
 int AskOnce(const Options& options, Client* client, const Session& session,
             const std::string& question) {
-  const Outcome outcome = client->Ask(session.Request(question), [&](std::string_view text) {
-    if (!options.json) std::cout << text << std::flush;
-  });
-  if (options.json) {
-    std::cout << StatsJson(outcome) << std::flush;
-  } else if (!outcome.answer.empty()) {
-    std::cout << std::endl;
-  }
+  Printer printer(options.json);
+  const Outcome outcome = client->Ask(session.Request(question), printer.listener());
+  printer.End();
+  if (options.json) std::cout << StatsJson(outcome) << std::flush;
   if (outcome.interrupted) return 130;
-  if (!outcome.ok) {
-    std::cerr << "error: " << outcome.error << "\n";
-    return 1;
-  }
+  if (!outcome.ok) return Error(outcome.error);
   if (options.stats) std::cerr << StatsText(outcome);
   return std::cout ? 0 : 1;
 }
@@ -69,10 +69,7 @@ int Main(int argc, char** argv) {
   session.set_system(options.system);
   std::string error;
   if (std::string document; !options.file.empty()) {
-    if (!ReadWhole(options.file, &document, &error)) {
-      std::cerr << error << "\n";
-      return 1;
-    }
+    if (!ReadText(options.file, &document, &error)) return Error(error);
     session.set_document(std::move(document));
   }
   Client client(options.server);
@@ -86,11 +83,14 @@ int Main(int argc, char** argv) {
   if (!options.has_question) {
     question = ReadStdin();
   } else if (piped && options.file.empty()) {
-    if (std::string document = ReadStdin(); !document.empty()) {
+    std::string document = ReadStdin();
+    if (error = Utf8Error(document, "the document piped in"); !error.empty()) return Error(error);
+    if (!document.empty()) {
       session.set_document(std::move(document));
     }
   }
   if (question.empty()) return Usage("the question must not be empty");
+  if (error = Utf8Error(question, "the question"); !error.empty()) return Error(error);
   InstallInterrupt();
   return AskOnce(options, &client, session, question);
 }

@@ -26,6 +26,8 @@ void AddOptions(CLI::App* app, Options* options, Wishes* wishes) {
       ->envname("WEFT_SERVER")
       ->capture_default_str();
   app->add_option("--system", options->system, "The system text");
+  app->add_flag("--thinking", options->thinking,
+                "Let the model reason first, where it can; the reasoning goes to stderr");
   app->add_flag("--stats", options->stats, "Figures after each answer, on stderr");
   app->add_flag("--json", options->json,
                 "One JSON object with answer and figures; needs a question");
@@ -68,6 +70,7 @@ int ParseOptions(int argc, char** argv, Options* options) {
   }
   options->has_question = app.count("--question") > 0;
   options->request = Request(wishes);
+  options->request.set_thinking(options->thinking);
   return -1;
 }
 

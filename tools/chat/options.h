@@ -13,6 +13,7 @@ struct Options {
   bool has_question = false;
   std::string file;
   std::string system;
+  bool thinking = false;
   bool stats = false;
   bool json = false;
   v1::ChatRequest request;  // sampling and selection; no messages

@@ -1,91 +1,45 @@
 #include "tools/chat/repl.h"
 
-#include <histedit.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <clocale>
-#include <cstring>
-#include <cwchar>
-#include <fstream>
 #include <iostream>
-#include <optional>
-#include <sstream>
+#include <map>
 
+#include "tools/chat/line_editor.h"
+#include "tools/chat/parameters.h"
+#include "tools/chat/printer.h"
 #include "tools/chat/report.h"
+#include "tools/chat/text_file.h"
 
 namespace weft::chat {
 namespace {
 
 constexpr const char* kHelp =
-    "/help           this\n"
-    "/file PATH      put a document before the next question\n"
-    "/system [TEXT]  set the system text, or take it away\n"
-    "/stats          figures after each answer, on or off\n"
-    "/clear          forget the conversation\n"
-    "/bye            leave (or Ctrl-D)\n"
-    "\"\"\"             starts and ends a text of several lines\n"
-    "Ctrl-C          stops an answer; what came of it is kept\n";
+    "/help (/?)                 this\n"
+    "/file PATH                 put a document before the next question\n"
+    "/set parameter NAME VALUE  such as temperature 0.5, or default; /set parameter lists the "
+    "names\n"
+    "/set system [TEXT]         set the system text, or take it away (also /system [TEXT])\n"
+    "/set think, /set nothink   let the model reason first, or not\n"
+    "/show info                 model and server\n"
+    "/show parameters, system   what is set\n"
+    "/stats                     figures after each answer, on or off\n"
+    "/save PATH, /load PATH     the conversation with its settings, as JSON\n"
+    "/clear                     forget the conversation\n"
+    "/bye (/exit, /quit)        leave (or Ctrl-D)\n"
+    "\"\"\"                        starts and ends a text of several lines\n"
+    "Ctrl-C                     stops an answer; what came of it is kept\n";
 
-const char* Prompt(EditLine*) { return "> "; }
-const char* MorePrompt(EditLine*) { return ". "; }
-
-// libedit's own reader swallows the first Ctrl-C of a line: it reads on after EINTR.
-int ReadCharacter(EditLine*, wchar_t* out) {
-  std::mbstate_t state{};
-  while (true) {
-    char byte = 0;
-    const ssize_t got = read(STDIN_FILENO, &byte, 1);
-    if (got < 0 && errno == EINTR && !interrupted) continue;
-    if (got <= 0) return static_cast<int>(got);
-    const size_t length = std::mbrtowc(out, &byte, 1, &state);
-    if (length <= 1) return 1;
-    if (length == static_cast<size_t>(-1)) state = {};  // no character of this encoding
-  }
+// The first word of *text, which loses it and the space around it.
+std::string TakeWord(std::string* text) {
+  constexpr const char* kSpace = " \t";
+  const size_t begin = std::min(text->find_first_not_of(kSpace), text->size());
+  const size_t end = std::min(text->find_first_of(kSpace, begin), text->size());
+  std::string word = text->substr(begin, end - begin);
+  text->erase(0, std::min(text->find_first_not_of(kSpace, end), text->size()));
+  while (!text->empty() && (text->back() == ' ' || text->back() == '\t')) text->pop_back();
+  return word;
 }
-
-// Lines from the terminal, with editing and history.
-class LineEditor {
- public:
-  enum class Kind { kLine, kInterrupted, kEnd };
-
-  LineEditor() : line_(el_init("weft-chat", stdin, stderr, stderr)), history_(history_init()) {
-    history(history_, &event_, H_SETSIZE, 200);
-    el_set(line_, EL_PROMPT, Prompt);
-    el_set(line_, EL_EDITOR, "emacs");
-    el_set(line_, EL_GETCFN, ReadCharacter);
-    el_set(line_, EL_HIST, history, history_);
-  }
-  ~LineEditor() {
-    history_end(history_);
-    el_end(line_);
-  }
-  LineEditor(const LineEditor&) = delete;
-  LineEditor& operator=(const LineEditor&) = delete;
-
-  Kind Read(bool more, std::string* text) {
-    el_set(line_, EL_PROMPT, more ? MorePrompt : Prompt);
-    int count = 0;
-    errno = 0;
-    const char* got = el_gets(line_, &count);
-    if (interrupted.exchange(false)) {
-      el_reset(line_);
-      return Kind::kInterrupted;
-    }
-    if (got == nullptr || count <= 0) return Kind::kEnd;
-    text->assign(got, static_cast<size_t>(count));
-    if (text->find_first_not_of(" \t\n") != std::string::npos) {
-      history(history_, &event_, H_ENTER, got);
-    }
-    if (text->back() == '\n') text->pop_back();
-    return Kind::kLine;
-  }
-
- private:
-  EditLine* line_;
-  History* history_;
-  HistEvent event_{};
-};
 
 class Repl {
  public:
@@ -94,24 +48,25 @@ class Repl {
 
   int Run() {
     if (isatty(STDERR_FILENO)) std::cerr << "/help tells the commands.\n";
-    while (true) {
+    while (!leave_) {
       std::string text;
       const LineEditor::Kind kind = ReadMessage(&text);
       if (kind == LineEditor::Kind::kEnd) {
         std::cerr << "\n";
-        return 0;
+        break;
       }
       if (kind == LineEditor::Kind::kInterrupted) {
         std::cerr << "\nCtrl-D or /bye leaves.\n";
         continue;
       }
       if (text.find_first_not_of(" \t\n") == std::string::npos) continue;
-      if (text[0] != '/') {
+      if (text[0] == '/') {
+        Command(text);
+      } else {
         Ask(text);
-      } else if (!Command(text)) {
-        return 0;
       }
     }
+    return 0;
   }
 
  private:
@@ -124,93 +79,137 @@ class Repl {
     while (!text->ends_with(kFence)) {
       std::string line;
       if (const auto next = editor_.Read(true, &line); next != LineEditor::Kind::kLine) return next;
-      *text += "\n" + line;
+      *text += (text->empty() ? "" : "\n") + line;
     }
     text->resize(text->size() - kFence.size());
     return LineEditor::Kind::kLine;
   }
 
   void Ask(const std::string& question) {
+    if (const std::string error = Utf8Error(question, "the question"); !error.empty()) {
+      return Say(error);
+    }
     interrupted = false;
-    const Outcome outcome = client_->Ask(session_->Request(question), [](std::string_view text) {
-      std::cout << text << std::flush;
-    });
-    if (!outcome.answer.empty()) std::cout << std::endl;
-    session_->Keep(question, outcome.answer);
+    Printer printer;
+    const Outcome outcome = client_->Ask(session_->Request(question), printer.listener());
+    printer.End();
+    session_->Keep(question, outcome.answer, outcome.reasoning);
     if (outcome.interrupted) {
       interrupted = false;
-      std::cerr << "(stopped)\n";
+      Say("(stopped)");
     } else if (!outcome.ok) {
-      std::cerr << "error: " << outcome.error << "\n";
+      Say("error: " + outcome.error);
     } else if (stats_) {
       std::cerr << StatsText(outcome);
     }
   }
 
-  // Returns false to leave.
-  bool Command(const std::string& line) {
-    std::istringstream words(line);
-    std::string name;
-    std::string rest;
-    words >> name >> std::ws;
-    std::getline(words, rest);
-    while (!rest.empty() && rest.back() == ' ') rest.pop_back();
-    if (name == "/bye" || name == "/exit") return false;
-    if (name == "/help" || name == "/?") {
-      std::cerr << kHelp;
-    } else if (name == "/clear") {
-      session_->Clear();
-      std::cerr << "The conversation is forgotten.\n";
-    } else if (name == "/stats") {
-      stats_ = !stats_;
-      std::cerr << "Figures are " << (stats_ ? "on" : "off") << ".\n";
-    } else if (name == "/system") {
-      session_->set_system(rest);
-      std::cerr << (rest.empty() ? "There is no system text now.\n" : "The system text is set.\n");
-    } else if (name == "/file") {
-      LoadFile(rest);
-    } else {
-      std::cerr << "There is no command " << name << "; /help tells the commands.\n";
+  void Command(std::string line) {
+    using Handler = void (Repl::*)(const std::string&);
+    static const std::map<std::string, Handler> handlers = {
+        {"/help", &Repl::Help},   {"/?", &Repl::Help},        {"/file", &Repl::File},
+        {"/set", &Repl::Set},     {"/system", &Repl::System}, {"/show", &Repl::Show},
+        {"/stats", &Repl::Stats}, {"/save", &Repl::Save},     {"/load", &Repl::Load},
+        {"/clear", &Repl::Clear}, {"/bye", &Repl::Leave},     {"/exit", &Repl::Leave},
+        {"/quit", &Repl::Leave}};
+    const std::string name = TakeWord(&line);
+    const auto handler = handlers.find(name);
+    if (handler == handlers.end()) {
+      return Say("There is no command " + name + "; /help tells the commands.");
     }
-    return true;
+    (this->*handler->second)(line);
   }
 
-  void LoadFile(const std::string& path) {
+  void Help(const std::string&) { std::cerr << kHelp; }
+  void Leave(const std::string&) { leave_ = true; }
+
+  void Clear(const std::string&) {
+    session_->Clear();
+    Say("The conversation is forgotten.");
+  }
+
+  void Stats(const std::string&) {
+    stats_ = !stats_;
+    Say(std::string("Figures are ") + (stats_ ? "on." : "off."));
+  }
+
+  void System(const std::string& text) {
+    session_->set_system(text);
+    Say(text.empty() ? "There is no system text now." : "The system text is set.");
+  }
+
+  void Set(const std::string& words) {
+    std::string rest = words;
+    const std::string what = TakeWord(&rest);
+    if (what == "parameter") return SetOne(rest);
+    if (what == "system") return System(rest);
+    if (what == "think" || what == "nothink") {
+      session_->options().set_thinking(what == "think");
+      return Say(std::string("The model ") + (what == "think" ? "reasons" : "does not reason") +
+                 " before it answers.");
+    }
+    Say("There is /set parameter, system, think and nothink; got '" + what + "'.");
+  }
+
+  void SetOne(std::string words) {
+    const std::string name = TakeWord(&words);
+    if (name.empty()) return Say("Parameters: " + ParameterNames());
+    if (words.empty()) return Say("/set parameter " + name + " needs a value, or default.");
+    std::string error;
+    const bool set = SetParameter(name, words, &session_->options(), &error);
+    Say(set ? name + " is " + words + "." : error);
+  }
+
+  void Show(const std::string& what) {
     std::string text;
     std::string error;
-    if (!ReadWhole(path, &text, &error)) {
-      std::cerr << error << "\n";
-      return;
+    if (what == "info") {
+      if (!client_->Info(&text, &error)) return Say("error: " + error);
+    } else if (what == "parameters") {
+      text = ParametersText(session_->options());
+      text += session_->options().thinking() ? "thinking\n" : "";
+      if (text.empty()) text = "Nothing is set: the server's defaults hold.\n";
+    } else if (what == "system") {
+      text = session_->system().empty() ? "There is no system text.\n" : session_->system() + "\n";
+    } else {
+      text = "There is /show info, parameters and system; got '" + what + "'.\n";
     }
-    std::cerr << path << ": " << text.size() << " bytes go before the next question.\n";
+    std::cerr << text;
+  }
+
+  void File(const std::string& path) {
+    std::string text;
+    std::string error;
+    if (!ReadText(path, &text, &error)) return Say("error: " + error);
+    Say(path + ": " + std::to_string(text.size()) + " bytes go before the next question.");
     session_->set_document(std::move(text));
   }
+
+  void Save(const std::string& path) {
+    std::string error;
+    const bool saved = session_->Save(path, &error);
+    Say(saved ? "The conversation is in " + path + "." : "error: " + error);
+  }
+
+  void Load(const std::string& path) {
+    std::string error;
+    if (!session_->Load(path, &error)) return Say("error: " + error);
+    Say("The conversation goes on with its " + std::to_string(session_->turns()) + " messages.");
+  }
+
+  static void Say(const std::string& sentence) { std::cerr << sentence << "\n"; }
 
   Client* client_;
   Session* session_;
   LineEditor editor_;
   bool stats_;
+  bool leave_ = false;
 };
 
 }  // namespace
 
 int RunRepl(const Options& options, Client* client, Session* session) {
-  std::setlocale(LC_CTYPE, "");  // libedit edits characters of this encoding
-  if (std::strcmp(setlocale(LC_CTYPE, nullptr), "C") == 0) std::setlocale(LC_CTYPE, "C.UTF-8");
   return Repl(options, client, session).Run();
-}
-
-bool ReadWhole(const std::string& path, std::string* text, std::string* error) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream all;
-  all << file.rdbuf();
-  if (!file || path.empty()) {
-    *error = "error: cannot read '" + path + "': " + std::strerror(errno);
-    return false;
-  }
-  *text = all.str();
-  while (!text->empty() && (text->back() == '\n' || text->back() == '\r')) text->pop_back();
-  return true;
 }
 
 }  // namespace weft::chat

@@ -10,7 +10,4 @@ namespace weft::chat {
 // Until /bye or the end of input. Returns the exit code.
 int RunRepl(const Options& options, Client* client, Session* session);
 
-// False, with *error set, when it cannot be read.
-bool ReadWhole(const std::string& path, std::string* text, std::string* error);
-
 }  // namespace weft::chat

@@ -60,10 +60,10 @@ std::string StatsText(const Outcome& outcome) {
   const v1::SelectionReport& s = c.selection();
   std::string text = fmt::format(
       "prompt: {} tokens ({} cached), {:.1f} tokens/s; first token after {:.3f} s\n"
-      "answer: {} tokens, {:.1f} tokens/s, {:.3f} s in all; ended by {}; seed {}\n",
+      "answer: {} tokens, {:.1f} tokens/s, {:.1f} ms each; {:.3f} s in all; ended by {}; seed {}\n",
       c.usage().prompt_tokens(), c.usage().cached_tokens(), PrefillRate(c),
-      c.timings().first_token_seconds(), c.usage().output_tokens(), DecodeRate(c), outcome.seconds,
-      c.finish_reason(), c.seed());
+      c.timings().first_token_seconds(), c.usage().output_tokens(), DecodeRate(c),
+      DecodeRate(c) > 0 ? 1e3 / DecodeRate(c) : 0.0, outcome.seconds, c.finish_reason(), c.seed());
   text += fmt::format("selection: {}, K={}, m={} on each of G={} ranks\n", s.mode(), s.index_topk(),
                       s.m(), s.ranks());
   if (s.has_prefill()) text += FiguresText("prefill", s.prefill());
@@ -79,6 +79,7 @@ std::string StatsJson(const Outcome& outcome) {
   const v1::Complete& c = outcome.complete;
   const v1::SelectionReport& s = c.selection();
   ordered_json json = {{"answer", outcome.answer}};
+  if (!outcome.reasoning.empty()) json["reasoning"] = outcome.reasoning;
   if (!outcome.ok) {
     json["error"] = outcome.interrupted ? "interrupted" : outcome.error;
   } else {

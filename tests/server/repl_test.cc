@@ -1,0 +1,198 @@
+// weft-chat's session at a terminal, command by command.
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "server/text/detokenizer.h"
+#include "server/text/model_text.h"
+#include "tests/server/bench.h"
+#include "tests/server/terminal.h"
+
+namespace weft::server {
+namespace {
+
+using Catch::Matchers::Contains;
+using std::chrono::milliseconds;
+
+// The text of the prompt that the engine got last.
+std::string LastPrompt(const Bench& bench) {
+  const engine::v1::GenerateRequest asked = bench.engine->last_request();
+  const auto& ids = asked.prompt_ids();
+  return text::Decode(*text::TextModel::FromFolder(bench.options.model).tokenizer,
+                      {ids.begin(), ids.end()}, false);
+}
+
+FakeScript Saying(const std::string& text) {
+  FakeScript script;
+  for (const char c : text) script.tokens.push_back(static_cast<unsigned char>(c));
+  script.tokens.push_back(kEos);
+  return script;
+}
+
+TEST_CASE("repl: questions and the commands that set something") {
+  Bench bench;
+  bench.engine->set_script(Saying("An answer."));
+  Terminal terminal(bench.app->address(), {"--system", "Be kind."});
+  terminal.Type("hello\n");
+  REQUIRE(terminal.Answers("An answer.\n"));
+  CHECK_THAT(LastPrompt(bench), Contains("Be kind.<｜User｜>hello<｜Assistant｜></think>"));
+  terminal.Type("/set parameter temperature 0.5\n/set parameter selection exact\n");
+  REQUIRE(terminal.Says("selection is exact."));
+  terminal.Type("/set parameter temperature warm\n");
+  REQUIRE(terminal.Says("temperature must be a number or default; got 'warm'"));
+  terminal.Type("/set parameter warmth 1\n");
+  REQUIRE(terminal.Says("There is no parameter 'warmth'; there are temperature, top_p, seed"));
+  terminal.Type("/show parameters\n");
+  REQUIRE(terminal.Says("temperature 0.5\nselection \"exact\"\n"));
+  terminal.Type("/set parameter selection default\n/set system Be brief.\n/show system\n");
+  REQUIRE(terminal.Says("\nBe brief.\n"));
+  terminal.Type("/show info\n");
+  REQUIRE(terminal.Says("tokens of context, chats as deepseek_v32"));
+  terminal.Type("/stats\nagain\n");
+  REQUIRE(terminal.Says("selection: interleaved, K=256, m=84 on each of G=4 ranks"));
+  CHECK_THAT(terminal.Err(), Contains("ms each") && Contains("cached"));
+  CHECK(bench.engine->last_request().sampling().temperature() == 0.5f);
+  CHECK_THAT(LastPrompt(bench),
+             Contains("Be brief.<｜User｜>hello<｜Assistant｜></think>An answer.") &&
+                 Contains("<｜User｜>again"));
+  terminal.Type("/clear\n/set system\nfresh\n");
+  REQUIRE(Eventually([&] {
+    return LastPrompt(bench) == "<｜begin▁of▁sentence｜><｜User｜>fresh<｜Assistant｜></think>";
+  }));
+  terminal.Type("/nonsense\n/set nonsense\n/show nonsense\n/help\n");
+  REQUIRE(terminal.Says("There is no command /nonsense; /help tells the commands."));
+  REQUIRE(terminal.Says("/set parameter NAME VALUE"));
+  terminal.Type("/quit\n");
+  CHECK(terminal.Wait() == 0);
+  CHECK(terminal.Out() == "An answer.\nAn answer.\nAn answer.\n");
+}
+
+TEST_CASE("repl: a whole terminal has a prompt") {
+  Bench bench;
+  bench.engine->set_script(Saying("ok"));
+  Terminal terminal(bench.app->address(), {}, true);
+  REQUIRE(terminal.Says("/help tells the commands."));
+  REQUIRE(terminal.Says("> "));
+  terminal.Type("\x03");
+  REQUIRE(terminal.Says("Ctrl-D or /bye leaves."));
+  terminal.Type("hello\n");
+  REQUIRE(terminal.Answers("ok\n"));
+  terminal.Type("\x04");
+  CHECK(terminal.Wait() == 0);
+}
+
+TEST_CASE("repl: a text of several lines") {
+  Bench bench;
+  bench.engine->set_script(Saying("ok"));
+  Terminal terminal(bench.app->address(), {});
+  terminal.Type("\"\"\"first\n/second\nthird\"\"\"\n");
+  REQUIRE(terminal.Answers("ok\n"));
+  CHECK_THAT(LastPrompt(bench), Contains("<｜User｜>first\n/second\nthird<｜Assistant｜>"));
+  terminal.Type("\"\"\"\na\nb\n\"\"\"\n");
+  REQUIRE(terminal.Answers("ok\nok\n"));
+  CHECK_THAT(LastPrompt(bench), Contains("<｜User｜>a\nb\n<｜Assistant｜>"));
+  terminal.Type("\x04");
+  CHECK(terminal.Wait() == 0);
+}
+
+TEST_CASE("repl: Ctrl-C stops an answer and keeps its part") {
+  Bench bench;
+  FakeScript script = Saying("0123456789");
+  script.tokens.pop_back();
+  script.hang_at = 10;
+  bench.engine->set_script(script);
+  Terminal terminal(bench.app->address(), {});
+  terminal.Type("/show system\n");
+  REQUIRE(terminal.Says("There is no system text."));
+  terminal.Type("\x03");
+  REQUIRE(terminal.Says("Ctrl-D or /bye leaves."));
+  terminal.Type("count\n");
+  REQUIRE(terminal.Answers("0123456789"));
+  terminal.Type("\x03");
+  REQUIRE(terminal.Says("(stopped)"));
+  CHECK(Eventually([&] { return bench.engine->running() == 0; }));
+  bench.engine->set_script(Saying("on"));
+  terminal.Type("go on\n");
+  REQUIRE(terminal.Answers("on\n"));
+  CHECK_THAT(LastPrompt(bench),
+             Contains("count<｜Assistant｜></think>0123456789<｜end▁of▁sentence｜>"
+                      "<｜User｜>go on"));
+  terminal.Type("/bye\n");
+  CHECK(terminal.Wait() == 0);
+}
+
+TEST_CASE("repl: documents and saving and loading") {
+  Bench bench;
+  bench.engine->set_script(Saying("fine"));
+  TempFolder folder;
+  const std::string document = folder.path() / "doc.txt";
+  const std::string saved = folder.path() / "saved.json";
+  WriteFile(document, "A document.\n\n");
+  WriteFile(folder.path() / "latin1.txt", "gr\xfc\xdf\n");
+  Terminal terminal(bench.app->address(), {"--max-tokens", "50"});
+  terminal.Type("/file " + (folder.path() / "latin1.txt").string() + "\n");
+  REQUIRE(
+      terminal.Says("latin1.txt' must be text in UTF-8; got another byte at offset 2, in line 1"));
+  terminal.Type("/file /no/such/file\n");
+  REQUIRE(terminal.Says("cannot read '/no/such/file': No such file"));
+  terminal.Type("/file " + document + "\n");
+  REQUIRE(terminal.Says("doc.txt: 11 bytes go before the next question."));
+  terminal.Type("Well?\n");
+  REQUIRE(terminal.Answers("fine\n"));
+  terminal.Type("/set system S\n/save " + saved + "\n");
+  REQUIRE(terminal.Says("The conversation is in " + saved));
+  const auto json = nlohmann::json::parse(ReadFile(saved));
+  CHECK(json["messages"].size() == 3);
+  CHECK(json["messages"][1]["content"] == "A document.\n\nWell?");
+  CHECK(json["sampling"]["max_tokens"] == 50);
+  terminal.Type("/clear\n/set system\n/load " + saved + "\n");
+  REQUIRE(terminal.Says("The conversation goes on with its 2 messages."));
+  terminal.Type("And?\n");
+  REQUIRE(terminal.Answers("fine\nfine\n"));
+  CHECK_THAT(LastPrompt(bench),
+             Contains("S<｜User｜>A document.\n\nWell?<｜Assistant｜></think>fine"));
+  terminal.Type("/load " + document + "\n");
+  REQUIRE(terminal.Says("must be a conversation as /save writes it"));
+  terminal.Type("/save /no/such/folder/file\n");
+  REQUIRE(terminal.Says("cannot write '/no/such/folder/file'"));
+  Terminal once(bench.app->address(),
+                {"-q", "x", "--file", (folder.path() / "latin1.txt").string()});
+  CHECK(once.Wait() == 1);
+  CHECK_THAT(once.Err(), Contains("error: '") && Contains("must be text in UTF-8"));
+  Terminal bad(bench.app->address(), {"-q", "gr\xfc\xdf"});
+  CHECK(bad.Wait() == 1);
+  CHECK_THAT(bad.Err(), Contains("error: the question must be text in UTF-8"));
+  terminal.Type("/exit\n");
+  CHECK(terminal.Wait() == 0);
+}
+
+TEST_CASE("repl: reasoning goes to stderr and is dim where there are colours") {
+  Bench bench;
+  FakeScript script = Saying("so");
+  script.tokens.insert(script.tokens.begin(), {'w', 'h', 'y', kEndThink});
+  bench.engine->set_script(script);
+  const auto screen = [&](const char* no_color) {
+    setenv("TERM", "xterm", 1);
+    if (no_color != nullptr) setenv("NO_COLOR", no_color, 1);
+    Terminal terminal(bench.app->address(), {"-q", "x", "--thinking"}, true);
+    unsetenv("NO_COLOR");
+    CHECK(terminal.Wait() == 0);
+    CHECK(terminal.Out() == "so\n");
+    return terminal.Err();
+  };
+  CHECK_THAT(screen(nullptr), Contains("\x1b[2mwhy\x1b[0m"));
+  CHECK(screen("1") == "why\r\n");
+  Terminal session(bench.app->address(), {});
+  session.Type("/set think\nx\n");
+  REQUIRE(session.Says("why\n"));
+  REQUIRE(session.Answers("so\n"));
+  CHECK(session.Err().find('\x1b') == std::string::npos);
+  session.Type("/set nothink\nx\n");
+  REQUIRE(session.Answers("so\nwhy</think>so\n"));
+  session.Type("\x04");
+  CHECK(session.Wait() == 0);
+}
+
+}  // namespace
+}  // namespace weft::server
