@@ -73,7 +73,8 @@ void AddModelOptions(CLI::App& app, EngineOptions* o) {
       "--script", o->script,
       "run the requests of this file, print the results, and end; one JSON object a line (- for "
       "standard input) with prompt_ids, and any of max_tokens, stop_ids, committed_ids, "
-      "logprobs_from, temperature, top_p, seed, cache_salt, selection {mode, index_topk, "
+      "logprobs_from, temperature, top_p, seed, cache_salt, priority, client_id, selection {mode, "
+      "index_topk, "
       "coverage}");
   AddChoice(app, "--partition", &o->reduce, kPartitions,
             "gather: weights by output features, the same bits for every number of ranks; reduce: "
@@ -155,7 +156,8 @@ void AddMemoryOptions(CLI::App& app, EngineOptions* o) {
 }
 
 void AddSchedulingOptions(CLI::App& app, EngineOptions* o) {
-  app.add_option("--chunk", o->chunk, "most tokens of one step, prefill chunks and decode together")
+  app.add_option("--max-step-tokens,--chunk", o->max_step_tokens,
+                 "most tokens of one step, prefill chunks and decode together")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
   app.add_option("--max-context", o->max_context,
@@ -169,13 +171,25 @@ void AddSchedulingOptions(CLI::App& app, EngineOptions* o) {
                  "requests that may wait for a place; one more gets RESOURCE_EXHAUSTED")
       ->check(CLI::Range(0, 1 << 30))
       ->capture_default_str();
-  app.add_option(
-         "--max-step-ms", o->max_step_ms,
-         "while answers stream, prompts are read in chunks that keep a step within this "
-         "time, as predicted from measured steps; a prompt gets at least 16 tokens a step, and as "
-         "much time as the answers take; 0: "
-         "whole chunks")
+  app.add_option("--max-waiting-per-client", o->max_waiting_per_client,
+                 "the same of one client_id; 0: no limit of its own")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
+  app.add_option("--max-step-ratio", o->max_step_ratio,
+                 "while answers stream, prompts are read in chunks that keep a step within so many "
+                 "times what the answers alone take, as predicted from measured steps, but at "
+                 "least 8 tokens a step; 0: whole chunks")
       ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  app.add_option("--max-step-ms", o->max_step_ms,
+                 "the same as a time in ms, but prompts get as much time as the answers take in "
+                 "any case; 0: no such limit")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  app.add_option("--priority-aging", o->priority_aging,
+                 "seconds of waiting for a place, or for the next step, that count as one priority "
+                 "more")
+      ->check(CLI::Range(1e-3, 1e6))
       ->capture_default_str();
   AddChoice(app, "--prefix-cache", &o->prefix_cache, kSwitch,
             "keep what was computed, for later prompts that begin alike");
@@ -231,7 +245,7 @@ Settings SettingsOf(const EngineOptions& o, const std::string& fingerprint) {
           {"page_tokens", std::to_string(o.page_tokens)},
           {"exchange", Name(o.exchange)},
           {"exchange_memory", std::to_string(o.exchange_memory)},
-          {"chunk", std::to_string(o.chunk)},
+          {"max_step_tokens", std::to_string(o.max_step_tokens)},
           {"max_context", std::to_string(o.max_context)},
           {"max_sequences", std::to_string(o.max_sequences)}};
 }

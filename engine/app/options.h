@@ -43,11 +43,14 @@ struct EngineOptions {
                              //   of free memory
   Exchange exchange = Exchange::kRows;
   int64_t exchange_memory = int64_t{64} << 20;  // bytes
-  int32_t chunk = 512;                          // tokens of a step
-  int32_t max_context = 0;                      // 0: the model's
+  int32_t max_step_tokens = 512;
+  int32_t max_context = 0;  // 0: the model's
   int32_t max_sequences = 64;
-  int32_t max_waiting = 1024;  // requests
-  double max_step_ms = 100;    // while sequences stream; 0: no limit
+  int32_t max_waiting = 1024;          // requests
+  int32_t max_waiting_per_client = 0;  // 0: no limit of its own
+  double max_step_ratio = 2;           // while sequences stream; 0: no limit
+  double max_step_ms = 0;              // the same
+  double priority_aging = 30;          // seconds
   bool prefix_cache = true;
   int32_t threads = 0;  // per rank; 0: cores over ranks of the host
   std::string isa = "auto";

@@ -131,14 +131,17 @@ EngineIdentity IdentityOf(const EngineOptions& options, const Ready& ready) {
 
 SchedulerOptions SchedulingOf(const EngineOptions& options, const Ready& ready,
                               const EngineIdentity& identity) {
-  SchedulerOptions scheduling{options.chunk, options.max_sequences, ready.run.placement.ranks,
-                              options.page_tokens, ready.run.cache.pages};
+  SchedulerOptions scheduling{options.max_step_tokens, options.max_sequences,
+                              ready.run.placement.ranks, options.page_tokens,
+                              ready.run.cache.pages};
   scheduling.prefix_cache = options.prefix_cache;
   for (const std::string& name : {identity.model, identity.placement, identity.partition,
                                   identity.exchange, identity.arithmetic}) {
     scheduling.prefix_root += name + '\n';
   }
+  scheduling.max_step_ratio = options.max_step_ratio;
   scheduling.max_step_ms = options.max_step_ms;
+  scheduling.priority_aging = options.priority_aging;
   return scheduling;
 }
 
@@ -173,8 +176,11 @@ void Lead(const EngineOptions& options, ControlServer* control,
           Ready* ready) {
   const RunnerOptions& run = ready->run;
   const EngineIdentity identity = IdentityOf(options, *ready);
-  const EngineLimits limits{ready->config.vocab, options.max_context, options.max_index_topk,
-                            options.max_waiting};
+  EngineLimits limits{ready->config.vocab, options.max_context, options.max_index_topk,
+                      options.max_waiting};
+  if (options.max_waiting_per_client > 0) {
+    limits.max_waiting_per_client = options.max_waiting_per_client;
+  }
   SelectionDefaults defaults;
   defaults.mode = options.selection;
   defaults.topk = options.index_topk;

@@ -89,6 +89,9 @@ Setter Sets(T EngineRequest::*member) {
   return [member](const json& value, const std::string& key, EngineRequest* request) {
     if constexpr (std::is_same_v<T, std::vector<int32_t>>) {
       request->*member = Ids(value, key);
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      if (!value.is_string()) throw std::runtime_error(key + " must be text, got " + value.dump());
+      request->*member = value.get<std::string>();
     } else {
       request->*member = Number<T>(value, key);
     }
@@ -109,13 +112,9 @@ const std::map<std::string, Setter>& Setters() {
          }
        }},
       {"prompt_logprobs", Sets(&EngineRequest::prompt_alternatives)},
-      {"cache_salt",
-       [](const json& value, const std::string& key, EngineRequest* request) {
-         if (!value.is_string()) {
-           throw std::runtime_error(key + " must be text, got " + value.dump());
-         }
-         request->cache_salt = value.get<std::string>();
-       }},
+      {"cache_salt", Sets(&EngineRequest::cache_salt)},
+      {"priority", Sets(&EngineRequest::priority)},
+      {"client_id", Sets(&EngineRequest::client)},
       {"temperature", Sets(&SamplingParams::temperature)},
       {"top_p", Sets(&SamplingParams::top_p)},
       {"top_k", Sets(&SamplingParams::top_k)},

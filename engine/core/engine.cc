@@ -49,7 +49,8 @@ Status Engine::Submit(EngineRequest request, EventSink sink, int64_t* id) {
   {
     std::lock_guard lock(mutex_);
     if (stopped_) return {Code::kUnavailable, "the engine is shutting down"};
-    if (Status status = CheckQueue(); !status.ok()) return status;
+    if (Status status = CheckQueue(sequence->request); !status.ok()) return status;
+    ++waiting_of_[sequence->request.client];
     *id = sequence->id = next_id_++;
     inbox_.push_back(std::move(sequence));
   }
@@ -115,7 +116,7 @@ void Engine::DrainInbox() {
 bool Engine::Step() {
   DrainInbox();
   scheduler_.RemoveFinished();
-  const StepPlan plan = scheduler_.Schedule();
+  const StepPlan plan = scheduler_.Schedule(Seconds(Clock::now().time_since_epoch()));
   if (!plan.rows.empty()) {
     const Clock::time_point begin = Clock::now();
     Postprocess(plan, run_step_(plan), begin);
@@ -124,6 +125,8 @@ bool Engine::Step() {
   std::lock_guard lock(mutex_);
   state_.running = scheduler_.running();
   state_.waiting = scheduler_.waiting();
+  waiting_of_ = scheduler_.waiting_by_client();
+  for (const auto& sequence : inbox_) ++waiting_of_[sequence->request.client];
   state_.pages_cached = scheduler_.blocks().cached();
   state_.pages_free = scheduler_.blocks().free() + state_.pages_cached;
   return !plan.rows.empty();

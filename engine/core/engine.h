@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/core/scheduler.h"
@@ -23,6 +24,7 @@ struct EngineLimits {
   int32_t max_context = 0;     // tokens of prompt and output together
   int32_t max_index_topk = 0;  // greatest K a request may ask for
   int32_t max_waiting = std::numeric_limits<int32_t>::max();  // requests that may queue
+  int32_t max_waiting_per_client = std::numeric_limits<int32_t>::max();
 };
 
 struct SelectionDefaults {
@@ -93,7 +95,7 @@ class Engine {
   void FailAll(const Status& status);
   Status Check(const EngineRequest& request) const;
   int32_t LocalTopm(int32_t topk, double gamma);
-  Status CheckQueue() const;  // mutex_ held
+  Status CheckQueue(const EngineRequest& request) const;  // mutex_ held
   void Wake();
 
   const EngineLimits limits_;
@@ -107,6 +109,7 @@ class Engine {
   std::vector<std::unique_ptr<Sequence>> inbox_;
   std::vector<int64_t> cancels_, aborts_;
   EngineState state_;
+  std::unordered_map<std::string, int32_t> waiting_of_;  // requests of each client that wait
   double request_seconds_ = 0;  // from first step to end, of the last requests
   Clock::time_point last_step_;
   int64_t next_id_ = 1;

@@ -9,6 +9,8 @@ namespace weft {
 namespace {
 
 constexpr size_t kLongestSalt = 256;  // it is kept as long as the pages
+constexpr size_t kLongestClient = 128;
+constexpr int32_t kMaxPriority = 10;
 
 }  // namespace
 
@@ -86,6 +88,15 @@ Status Engine::Check(const EngineRequest& request) const {
     return Status::Invalid("cache_salt must be at most " + std::to_string(kLongestSalt) +
                            " bytes long, got " + std::to_string(request.cache_salt.size()));
   }
+  if (request.priority < -kMaxPriority || request.priority > kMaxPriority) {
+    return Status::Invalid("priority must be in [" + std::to_string(-kMaxPriority) + ", " +
+                           std::to_string(kMaxPriority) + "], got " +
+                           std::to_string(request.priority));
+  }
+  if (request.client.size() > kLongestClient) {
+    return Status::Invalid("client_id must be at most " + std::to_string(kLongestClient) +
+                           " bytes long, got " + std::to_string(request.client.size()));
+  }
   const int64_t most = std::min<int64_t>(prompt + request.max_tokens, limits_.max_context);
   const BlockManager& blocks = scheduler_.blocks();
   if (blocks.PagesFor(most) > blocks.total()) {
@@ -96,16 +107,24 @@ Status Engine::Check(const EngineRequest& request) const {
   return Status::Ok();
 }
 
-Status Engine::CheckQueue() const {
-  const int64_t waiting = state_.waiting + static_cast<int64_t>(inbox_.size());
+Status Engine::CheckQueue(const EngineRequest& request) const {
+  if (request.readmitted) return Status::Ok();
   const int64_t slots = std::max(0, max_sequences_ - state_.running);
-  if (waiting < limits_.max_waiting + slots) return Status::Ok();
+  const int64_t waiting = state_.waiting + static_cast<int64_t>(inbox_.size());
+  const auto own = waiting_of_.find(request.client);
+  const int64_t of_client = own == waiting_of_.end() ? 0 : own->second;
+  const bool all = waiting >= limits_.max_waiting + slots;
+  if (!all && of_client < limits_.max_waiting_per_client + slots) return Status::Ok();
   const double until_one_ends = request_seconds_ / std::max(1, state_.running);
   const auto hint = static_cast<int64_t>(std::clamp(std::ceil(until_one_ends), 1.0, 600.0));
-  return {Code::kResourceExhausted,
-          std::to_string(state_.running) + " requests run and " + std::to_string(waiting) +
-              " wait; at most " + std::to_string(limits_.max_waiting) +
-              " may wait (--max-waiting): try again in " + std::to_string(hint) + " s"};
+  const std::string limit = all ? std::to_string(waiting) + " wait; at most " +
+                                      std::to_string(limits_.max_waiting) +
+                                      " may wait (--max-waiting)"
+                                : std::to_string(of_client) + " of this client wait; at most " +
+                                      std::to_string(limits_.max_waiting_per_client) +
+                                      " of one may wait (--max-waiting-per-client)";
+  return {Code::kResourceExhausted, std::to_string(state_.running) + " requests run and " + limit +
+                                        ": try again in " + std::to_string(hint) + " s"};
 }
 
 }  // namespace weft

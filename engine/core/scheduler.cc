@@ -2,18 +2,12 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
+#include <tuple>
 #include <utility>
 
 namespace weft {
 namespace {
-
-bool IsDense(const Sequence& sequence) {
-  return sequence.request.selection.mode == SelectionMode::kDense;
-}
-
-bool IsDecode(const Sequence& sequence) {
-  return sequence.total() - sequence.cached == 1 && sequence.cached >= sequence.prompt_size();
-}
 
 // Positions that may come from the cache: the next one is computed, for its logits.
 int32_t ReuseLimit(const Sequence& sequence) {
@@ -21,50 +15,12 @@ int32_t ReuseLimit(const Sequence& sequence) {
   return std::min(sequence.total() - 1, scores ? sequence.scored - 1 : sequence.total());
 }
 
-// Fills in which tokens of the row want logits, and what is scored there.
-void PlanLogits(const Sequence& sequence, PlanRow* row, StepPlan* plan) {
-  const int32_t end = row->start + row->count;
-  row->sample = end == sequence.total() && sequence.wants_tokens();
-  row->logits_begin = row->sample ? row->count - 1 : row->count;
-  if (sequence.scored < 0) return;
-  // The logits at position p score prompt token p + 1.
-  const int32_t first = std::max(sequence.scored - 1, row->start);
-  const int32_t last = std::min(sequence.prompt_size() - 2, end - 1);
-  if (first > last) return;
-  row->logits_begin = first - row->start;
-  row->targets_begin = static_cast<int32_t>(plan->targets.size());
-  row->target_alternatives = sequence.request.prompt_alternatives;
-  for (int32_t p = first; p < end; ++p) {
-    plan->targets.push_back(p <= last ? sequence.TokenAt(p + 1) : -1);
-  }
-}
-
-// What the draw needs, where the row draws; and the tokens for penalties that no row ran.
-void PlanSampling(Sequence* sequence, PlanRow* row, StepPlan* plan) {
-  const SamplingParams& sampling = sequence->request.sampling;
-  row->sampling = sampling;
-  if (!row->sample) row->sampling.logit_bias.clear();
-  if (!row->sample || !sampling.Masks(row->output_index)) row->sampling.stop_ids.clear();
-  if (row->sample && sequence->request.mask) {
-    row->mask_begin = static_cast<int32_t>(plan->masks.size());
-    const std::vector<uint32_t> mask = sequence->request.mask(sequence->output);
-    plan->masks.insert(plan->masks.end(), mask.begin(), mask.end());
-  }
-  if (!sampling.Penalises()) return;
-  row->prompt_tokens = sequence->prompt_size();
-  row->history_begin = static_cast<int32_t>(plan->history.size());
-  row->history_count = row->start - sequence->noted;
-  for (int32_t p = sequence->noted; p < row->start; ++p) {
-    plan->history.push_back(sequence->TokenAt(p));
-  }
-  sequence->noted = row->start + row->count;
-}
-
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerOptions& options)
     : options_(options),
       blocks_(options.pages, options.page_tokens, options.ranks, options.prefix_cache),
+      waiting_(options.priority_aging),
       by_slot_(static_cast<size_t>(options.max_sequences), nullptr) {
   for (int32_t slot = options.max_sequences - 1; slot >= 0; --slot) free_slots_.push_back(slot);
 }
@@ -74,17 +30,16 @@ void Scheduler::Add(SequencePtr sequence) {
   sequence->prefix_root = std::string(Name(selection.mode)) + ' ' + std::to_string(selection.topk) +
                           ' ' + std::to_string(selection.m) + '\n' + options_.prefix_root + '\n' +
                           sequence->request.cache_salt;
-  waiting_.push_back(std::move(sequence));
+  sequence->level = sequence->request.priority;
+  shares_.Enter(sequence->request.client);
+  waiting_.Push(std::move(sequence));
 }
 
 Sequence* Scheduler::Find(int64_t sequence_id) {
   for (auto& sequence : running_) {
     if (sequence->id == sequence_id) return sequence.get();
   }
-  for (auto& sequence : waiting_) {
-    if (sequence->id == sequence_id) return sequence.get();
-  }
-  return nullptr;
+  return waiting_.Find(sequence_id);
 }
 
 void Scheduler::Cancel(int64_t sequence_id) {
@@ -101,48 +56,78 @@ void Scheduler::ReleaseSlot(Sequence& sequence) {
 
 std::vector<std::unique_ptr<Sequence>> Scheduler::RemoveFinished() {
   std::vector<SequencePtr> removed;
-  const auto take = [&removed](auto& queue) {
-    auto keep = std::stable_partition(queue.begin(), queue.end(),
-                                      [](const SequencePtr& s) { return !s->leaving; });
-    std::move(keep, queue.end(), std::back_inserter(removed));
-    queue.erase(keep, queue.end());
-  };
-  take(running_);
-  take(waiting_);
-  for (SequencePtr& sequence : removed) {
-    if (sequence->slot >= 0) ReleaseSlot(*sequence);
-  }
+  const auto keep = std::stable_partition(running_.begin(), running_.end(),
+                                          [](const SequencePtr& s) { return !s->leaving; });
+  std::move(keep, running_.end(), std::back_inserter(removed));
+  running_.erase(keep, running_.end());
+  for (SequencePtr& sequence : removed) ReleaseSlot(*sequence);
+  waiting_.RemoveLeaving(&removed);
+  for (SequencePtr& sequence : removed) shares_.Leave(sequence->request.client);
   return removed;
 }
 
 std::vector<std::unique_ptr<Sequence>> Scheduler::RemoveAll() {
-  std::vector<SequencePtr> removed = RemoveFinished();
+  std::vector<SequencePtr> left;
   for (SequencePtr& sequence : running_) {
     ReleaseSlot(*sequence);
-    removed.push_back(std::move(sequence));
+    left.push_back(std::move(sequence));
   }
-  std::move(waiting_.begin(), waiting_.end(), std::back_inserter(removed));
   running_.clear();
-  waiting_.clear();
-  return removed;
+  waiting_.RemoveAll(&left);
+  for (SequencePtr& sequence : left) shares_.Leave(sequence->request.client);
+  return left;
 }
 
-void Scheduler::Admit() {
-  while (!waiting_.empty() && !free_slots_.empty()) {
-    Sequence& next = *waiting_.front();
-    blocks_.Reuse(&next, ReuseLimit(next));
-    if (!blocks_.Grow(&next, next.total())) {
-      blocks_.Release(&next);
-      next.cached = 0;
-      return;  // nobody overtakes it
-    }
-    Reuse(next);
-    next.slot = free_slots_.back();
-    free_slots_.pop_back();
-    by_slot_[static_cast<size_t>(next.slot)] = &next;
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
+int32_t Scheduler::TopLevel() const {
+  int32_t top = std::numeric_limits<int32_t>::min();
+  for (const SequencePtr& sequence : running_) top = std::max(top, sequence->level);
+  return top;
+}
+
+// Also those that have a place may wait for long, when prompts of higher priority come and come.
+void Scheduler::Age(double now) {
+  const int32_t top = waiting_.Top(TopLevel());
+  for (SequencePtr& sequence : running_) {
+    const int32_t level = waiting_.Aged(sequence->level, now - sequence->since, top);
+    if (level == sequence->level) continue;
+    sequence->level = level;
+    sequence->since = now;
   }
+}
+
+void Scheduler::Admit(double now) {
+  WaitQueue::Owed owed;
+  for (const SequencePtr& s : running_) {
+    owed[s->request.client] += std::max(0, s->prompt_size() - std::max(s->cached, s->counted));
+  }
+  const int32_t top = TopLevel();
+  while (Sequence* next = waiting_.Next(now, top, shares_, owed)) {
+    if (!MakeRoom(*next)) return;  // nobody overtakes it
+    Reuse(*next);
+    next->slot = free_slots_.back();
+    free_slots_.pop_back();
+    by_slot_[static_cast<size_t>(next->slot)] = next;
+    next->since = now;
+    owed[next->request.client] +=
+        std::max(0, next->prompt_size() - std::max(next->cached, next->counted));
+    running_.push_back(waiting_.Take(*next, now, top));
+  }
+}
+
+// A slot, and pages for all that the sequence has.
+bool Scheduler::MakeRoom(Sequence& next) {
+  const int32_t priority = next.request.priority;
+  while (free_slots_.empty()) {
+    if (!PreemptBelow(priority)) return false;
+  }
+  blocks_.Reuse(&next, ReuseLimit(next));
+  while (!blocks_.Grow(&next, next.total())) {
+    if (PreemptBelow(priority)) continue;
+    blocks_.Release(&next);
+    next.cached = 0;
+    return false;
+  }
+  return true;
 }
 
 // Skips what is in the cache, also what others put there since the sequence was admitted.
@@ -156,97 +141,62 @@ void Scheduler::Reuse(Sequence& sequence) {
   sequence.counted = sequence.cached;
 }
 
-void Scheduler::Preempt(size_t running_index) {
-  SequencePtr sequence = std::move(running_[running_index]);
-  running_.erase(running_.begin() + static_cast<int64_t>(running_index));
-  ReleaseSlot(*sequence);
-  sequence->cached = 0;
-  waiting_.push_front(std::move(sequence));
+// The lowest level, there the one that came last.
+Sequence& Scheduler::Victim() const {
+  const auto last = std::min_element(
+      running_.begin(), running_.end(), [](const SequencePtr& a, const SequencePtr& b) {
+        return std::pair(a->level, -a->id) < std::pair(b->level, -b->id);
+      });
+  return **last;
 }
 
-bool Scheduler::GrantPages(Sequence& sequence, int64_t positions) {
-  while (!blocks_.Grow(&sequence, positions)) {
-    if (running_.back().get() == &sequence) return false;  // the youngest itself: it has to wait
-    Preempt(running_.size() - 1);
-  }
+bool Scheduler::PreemptBelow(int32_t priority) {
+  if (running_.empty() || Victim().level >= priority) return false;
+  Preempt(Victim());
   return true;
 }
 
-int32_t Scheduler::AddRow(Sequence& sequence, int32_t budget, StepPlan* plan) {
-  PlanRow row;
-  row.sequence = sequence.id;
-  row.slot = sequence.slot;
-  row.start = sequence.cached;
-  row.count = std::min(budget, sequence.total() - sequence.cached);
-  row.figures_begin = std::clamp(sequence.counted - row.start, 0, row.count);
-  row.prefill = row.start + row.figures_begin < sequence.prompt_size();
-  row.output_index = static_cast<int32_t>(sequence.output.size());
-  row.selection = sequence.request.selection;
-  row.tokens_begin = static_cast<int32_t>(plan->tokens.size());
-  for (int32_t i = 0; i < row.count; ++i) plan->tokens.push_back(sequence.TokenAt(row.start + i));
-  row.pages_begin = static_cast<int32_t>(plan->pages.size());
-  row.pages_count = static_cast<int32_t>(blocks_.PagesFor(row.start + row.count));
-  plan->pages.insert(plan->pages.end(), sequence.pages.begin(),
-                     sequence.pages.begin() + row.pages_count);
-  PlanLogits(sequence, &row, plan);
-  PlanSampling(&sequence, &row, plan);
-  plan->rows.push_back(row);
-  return row.count;
+void Scheduler::Preempt(Sequence& sequence) {
+  const auto at = std::find_if(running_.begin(), running_.end(),
+                               [&](const SequencePtr& s) { return s.get() == &sequence; });
+  SequencePtr taken = std::move(*at);
+  running_.erase(at);
+  ReleaseSlot(sequence);
+  sequence.cached = 0;
+  waiting_.PushFront(std::move(taken));
 }
 
-int64_t Scheduler::PrefillTokens(const StepWork& decode, const StepWork& planned,
-                                 const Sequence& sequence) const {
-  const double limit = std::max(options_.max_step_ms, 2 * cost_.Milliseconds(decode));
-  const double left = limit - cost_.Milliseconds(planned);
-  const int64_t least = planned.tokens == decode.tokens ? options_.min_prefill_tokens : 0;
-  return std::max(least, cost_.TokensWithin(left, sequence.cached));
-}
-
-void Scheduler::AddRows(bool dense, StepPlan* plan) {
-  const bool streams = std::any_of(running_.begin(), running_.end(),
-                                   [](const SequencePtr& s) { return IsDecode(*s); });
-  const bool limited = streams && options_.max_step_ms > 0;
-  int64_t budget = options_.max_step_tokens;
-  StepWork planned, decoded;
-  for (const bool decode : {true, false}) {
-    // By index: granting pages may take sequences off the back.
-    for (size_t i = 0; i < running_.size() && budget > 0; ++i) {
-      Sequence& sequence = *running_[i];
-      if (IsDense(sequence) != dense || IsDecode(sequence) != decode) continue;
-      if (!decode) Reuse(sequence);
-      if (!decode && limited) {
-        budget = std::min(budget, PrefillTokens(decoded, planned, sequence));
-      }
-      const auto count =
-          static_cast<int32_t>(std::min<int64_t>(budget, sequence.total() - sequence.cached));
-      if (count <= 0) break;
-      if (!GrantPages(sequence, sequence.cached + count)) {
-        Preempt(i);
-        break;
-      }
-      planned.Add(sequence.cached, count);
-      budget -= AddRow(sequence, count, plan);
-      if (decode) decoded = planned;
-    }
+// False: it was the one to make room itself, and waits.
+bool Scheduler::GrantPages(Sequence& sequence, int64_t positions) {
+  while (!blocks_.Grow(&sequence, positions)) {
+    Sequence& victim = Victim();
+    Preempt(victim);
+    if (&victim == &sequence) return false;
   }
+  return true;
 }
 
 void Scheduler::StepDone(const StepPlan& plan, double milliseconds) {
   StepWork work;
   for (const PlanRow& row : plan.rows) {
     work.Add(row.start, row.count);
-    blocks_.Publish(&RunningAt(row.slot));
+    Sequence& sequence = RunningAt(row.slot);
+    blocks_.Publish(&sequence);
+    // What is computed again was taken from it, not asked for.
+    const double weight = row.prefill ? ClientShares::kPromptToken : ClientShares::kOutputToken;
+    shares_.Charge(sequence.request.client, weight * (row.count - row.figures_begin));
   }
   cost_.Observe(work, milliseconds);
 }
 
-StepPlan Scheduler::Schedule() {
-  Admit();
+StepPlan Scheduler::Schedule(double now) {
+  Age(now);
+  Admit(now);
   StepPlan plan;
   // Dense rows read every token and form steps of their own; the two kinds take turns.
-  AddRows(!last_was_dense_, &plan);
+  AddRows(!last_was_dense_, now, &plan);
   if (plan.rows.empty()) {
-    AddRows(last_was_dense_, &plan);
+    AddRows(last_was_dense_, now, &plan);
   } else {
     last_was_dense_ = !last_was_dense_;
   }

@@ -1,17 +1,20 @@
-// Which sequences run next, and on which pages: first come first served, decode before prefill,
-// long prompts in chunks that keep a step short while others stream. Pure bookkeeping on rank 0; it
-// never blocks and knows no device.
+// Which sequences run next, and on which pages: by priority, clients evenly, first come first
+// served; decode before prefill, long prompts in chunks that keep a step short while others stream.
+// Pure bookkeeping on rank 0; it never blocks, and knows no device and no clock.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/core/block_manager.h"
+#include "engine/core/client_shares.h"
+#include "engine/core/prefill_share.h"
 #include "engine/core/sequence.h"
 #include "engine/core/step_cost.h"
+#include "engine/core/wait_queue.h"
 #include "engine/plan/step_plan.h"
 
 namespace weft {
@@ -25,10 +28,13 @@ struct SchedulerOptions {
   bool prefix_cache = true;
   std::string prefix_root =
       {};  // names all that shapes keys and latents, beside tokens and selection
-  // While sequences stream, prefill takes only as much of a step as keeps it within this time, as
-  // predicted, but never less than min_prefill_tokens, nor less than doubles it. 0: no limit.
+  // While sequences stream, prompts are read only as far as a step takes at most so many times what
+  // the streams take in it alone, as predicted. 0: no limit.
+  double max_step_ratio = 0;
+  // The same as a time; but prompts get as much time as the streams in any case. 0: no limit.
   double max_step_ms = 0;
-  int32_t min_prefill_tokens = 16;
+  int32_t min_prefill_tokens = 8;  // that prompts get of a step in any case
+  double priority_aging = 30;      // seconds without a row that lift a sequence by one priority
 };
 
 class Scheduler {
@@ -37,9 +43,11 @@ class Scheduler {
 
   void Add(std::unique_ptr<Sequence> sequence);
 
-  // The next step; no rows when nothing can run. Grants slots and pages, and takes them back from
-  // the youngest running sequence when pages run out: it waits and is recomputed from its tokens.
-  StepPlan Schedule();
+  // The next step; no rows when nothing can run. Grants slots and pages, and takes them back when
+  // pages run out, or when a sequence of higher priority wants them: from the lowest priority, and
+  // there from the youngest. It waits and is recomputed from its tokens. `now` in seconds, on any
+  // clock that does not run backwards.
+  StepPlan Schedule(double now);
 
   // The plan was run in so long, and its sequences are brought up to date.
   void StepDone(const StepPlan& plan, double milliseconds);
@@ -56,33 +64,45 @@ class Scheduler {
   void Cancel(int64_t sequence_id);     // unknown or finished ids are ignored
 
   int32_t running() const { return static_cast<int32_t>(running_.size()); }
-  int32_t waiting() const { return static_cast<int32_t>(waiting_.size()); }
+  int32_t waiting() const { return waiting_.size(); }
+  const std::unordered_map<std::string, int32_t>& waiting_by_client() const {
+    return waiting_.by_client();
+  }
   const BlockManager& blocks() const { return blocks_; }
   const StepCost& cost() const { return cost_; }
 
  private:
   using SequencePtr = std::unique_ptr<Sequence>;
-  void Admit();
+  using Sequences = std::vector<Sequence*>;
+  void Age(double now);
+  void Admit(double now);
+  bool MakeRoom(Sequence& next);
   void Reuse(Sequence& sequence);
   bool GrantPages(Sequence& sequence, int64_t positions);
-  void Preempt(size_t running_index);
+  Sequence& Victim() const;
+  bool PreemptBelow(int32_t priority);
+  void Preempt(Sequence& sequence);
   void ReleaseSlot(Sequence& sequence);
-  // Adds up to `budget` tokens of the sequence; returns how many.
-  int32_t AddRow(Sequence& sequence, int32_t budget, StepPlan* plan);
-  void AddRows(bool dense, StepPlan* plan);
-  int64_t PrefillTokens(const StepWork& decode, const StepWork& planned,
-                        const Sequence& sequence) const;
+  int32_t TopLevel() const;
+
+  void AddRows(bool dense, double now, StepPlan* plan);
+  void AddDecodeRows(Sequences streams, int64_t tokens, double now, StepPlan* plan);
+  void AddPrefillRows(Sequences prompts, int64_t tokens, double now, StepPlan* plan);
+  bool AddRow(Sequence& sequence, int64_t count, double now, StepPlan* plan);
+  double StepLimit() const;  // milliseconds
 
   SchedulerOptions options_;
   BlockManager blocks_;
   StepCost cost_;
-  std::deque<SequencePtr> waiting_;
-  std::vector<SequencePtr> running_;  // by age, oldest first
+  ClientShares shares_;
+  WaitQueue waiting_;
+  std::vector<SequencePtr> running_;  // in the order in which they got their places
   std::vector<Sequence*> by_slot_;
   std::vector<int32_t> free_slots_;
   std::vector<PageCopy> copies_;  // for the next plan
   uint64_t epoch_ = 0;
   bool last_was_dense_ = false;
+  int32_t limited_steps_ = 0;
 };
 
 }  // namespace weft

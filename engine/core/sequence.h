@@ -37,6 +37,9 @@ struct EngineRequest {
   int32_t logprobs_from = -1;       // score prompt[i] for i >= this; -1: no scoring
   int32_t prompt_alternatives = 0;  // most likely tokens told with each scored one
   std::string cache_salt;           // only requests with the same one share cached prefixes
+  int32_t priority = 0;             // higher goes first
+  std::string client;               // clients share the engine evenly, whatever each asks for
+  bool readmitted = false;          // an engine took it before: no queue is too long for it
 };
 
 enum class FinishReason { kStop, kLength, kAborted };
@@ -89,6 +92,8 @@ struct Sequence {
   std::string prefix_root;  // what must be equal, beside the tokens, to share pages
   int32_t reused = 0;       // positions found in the cache when first needed
   bool leaving = false;     // done or cancelled: taken out before the next step
+  int32_t level = 0;        // its priority, raised where it waited too long
+  double since = 0;         // of the last step with a row of it, in seconds
   int32_t scored = -1;      // next prompt index to score; -1: none
   int32_t counted = 0;  // positions whose selection figures are in, or were never wanted: reused
   SelectionFigures prefill, decode;

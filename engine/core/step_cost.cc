@@ -39,6 +39,10 @@ double StepCost::Milliseconds(const StepWork& work) const {
   return work.tokens == 0 ? 0 : Dot(Features(work), terms_);
 }
 
+double StepCost::Added(const StepWork& work) const {
+  return work.tokens == 0 ? 0 : Milliseconds(work) - terms_[0];
+}
+
 void StepCost::Observe(const StepWork& work, double milliseconds) {
   if (work.tokens == 0 || !(milliseconds > 0)) return;
   // A machine that was busy elsewhere says little about the work.

@@ -22,6 +22,7 @@ class StepCost {
   using Terms = std::array<double, 3>;  // c, a, b
 
   double Milliseconds(const StepWork& work) const;
+  double Added(const StepWork& work) const;  // to a step that there is anyway
   void Observe(const StepWork& work, double milliseconds);
 
   // How many tokens from position `start` on can be added at the price of `milliseconds`.

@@ -33,6 +33,9 @@ EngineRequest Translate(const engine::v1::GenerateRequest& request) {
   out.sampling = TranslateSampling(request.sampling(), request.seed());
   out.max_tokens = request.max_tokens();
   out.cache_salt = request.cache_salt();
+  out.priority = request.priority();
+  out.client = request.client_id();
+  out.readmitted = request.has_honour();
   out.stop_ids.assign(request.stop_ids().begin(), request.stop_ids().end());
   if (request.has_logprobs_from()) out.logprobs_from = request.logprobs_from();
   out.prompt_alternatives = request.prompt_logprobs();

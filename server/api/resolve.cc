@@ -14,17 +14,21 @@ using grpc::Status;
 
 constexpr size_t kLongestRequestId = 128;
 constexpr size_t kLongestSalt = 256;
+constexpr int kMaxPriority = 10;
 
 // Ids end up in logs, so they must not be able to forge a line.
-Status ResolveId(const std::string& id, Resolved* out) {
+Status CheckId(const std::string& id, const char* field) {
   const bool printable =
       std::all_of(id.begin(), id.end(), [](char c) { return '!' <= c && c <= '~'; });
-  if (!printable || id.size() > kLongestRequestId) {
-    return InvalidArgument(
-        fmt::format("request_id must be at most {} visible ASCII characters, in the message as in "
-                    "x-request-id; got {} bytes{}",
-                    kLongestRequestId, id.size(), printable ? "" : " with others among them"));
-  }
+  if (printable && id.size() <= kLongestRequestId) return Status::OK;
+  return InvalidArgument(
+      fmt::format("{} must be at most {} visible ASCII characters; got {} bytes{}", field,
+                  kLongestRequestId, id.size(), printable ? "" : " with others among them"));
+}
+
+Status ResolveId(const std::string& id, Resolved* out) {
+  const Status status = CheckId(id, "request_id");
+  if (!status.ok()) return status;
   out->id = id.empty() ? fmt::format("{:016x}", DrawSeed()) : id;
   return Status::OK;
 }
@@ -139,6 +143,16 @@ Status ResolveScoring(const v1::GenerateRequest& request, engine::v1::GenerateRe
   return Status::OK;
 }
 
+Status ResolveTurn(int priority, const std::string& client, engine::v1::GenerateRequest* out) {
+  if (priority < -kMaxPriority || priority > kMaxPriority) {
+    return InvalidArgument(fmt::format("priority must be from {} to {}; got {}", -kMaxPriority,
+                                       kMaxPriority, priority));
+  }
+  out->set_priority(priority);
+  out->set_client_id(client);
+  return CheckId(client, "client_id");
+}
+
 // Everything after the prompt.
 template <typename Request>
 Status ResolveRest(const Request& request, const text::TextModel& model, const Limits& limits,
@@ -149,8 +163,11 @@ Status ResolveRest(const Request& request, const text::TextModel& model, const L
   }
   out->engine.set_cache_salt(request.cache_salt());
   Status status = ResolveSampling(request.sampling(), model, limits, scoring, out);
-  if (!status.ok()) return status;
-  return ResolveSelection(request.selection(), limits.max_index_topk, &out->engine);
+  if (status.ok()) {
+    status = ResolveSelection(request.selection(), limits.max_index_topk, &out->engine);
+  }
+  if (status.ok()) status = ResolveTurn(request.priority(), request.client_id(), &out->engine);
+  return status;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cctype>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -15,7 +16,7 @@ namespace {
 // "--index-topk" -> "WEFT_INDEX_TOPK"
 std::string EnvName(const std::string& flag) {
   std::string name = "WEFT_";
-  for (const char c : flag.substr(2)) {
+  for (const char c : flag.substr(2, flag.find(',') - 2)) {
     name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   }
   return name;
@@ -40,13 +41,20 @@ std::vector<EngineFlagRule> EngineFlagRules() {
        OneOf({"exact", "formula"})},
       {"--kv-dtype", "Latent cache: bf16, fp32 or fp8", OneOf({"bf16", "fp32", "fp8"})},
       {"--index-dtype", "Index keys: bf16, fp32 or fp8", OneOf({"bf16", "fp32", "fp8"})},
-      {"--chunk", "Most tokens of one step, prefill chunks and decode together (512)",
+      {"--max-step-tokens,--chunk",
+       "Most tokens of one step, prefill chunks and decode together (512)",
        IntegerBetween(1, 65536)},
-      {"--max-step-ms", "Longest step while answers stream, in ms; 0: no limit",
+      {"--max-step-ratio",
+       "Longest step while answers stream, over that of the answers alone (2); 0: no limit",
        NumberAbove(0, 1e6, true)},
+      {"--max-step-ms", "The same as a time, in ms; 0: no limit (0)", NumberAbove(0, 1e6, true)},
+      {"--priority-aging", "Seconds of waiting that count as one priority more (30)",
+       NumberAbove(0, 1e6, false)},
       {"--prefix-cache", "Keep prompts' caches for prompts that begin alike: on or off",
        OneOf({"on", "off"})},
-      {"--max-waiting", "Requests that may wait in the engine", IntegerBetween(0, 1 << 30)},
+      {"--max-waiting", "Requests that may wait in the engine (1024)", IntegerBetween(0, 1 << 30)},
+      {"--max-waiting-per-client", "The same of one client_id; 0: no limit of its own (0)",
+       IntegerBetween(0, 1 << 30)},
       {"--max-context", "Longest sequence, prompt and output together; by default (0) the model's",
        IntegerBetween(0, 1 << 24)},
       {"--kv-memory", "Memory for the caches of one rank, such as 8GiB", MemorySize()},
@@ -185,7 +193,8 @@ class Parser {
 
   void AddEngineOptions() {
     for (const EngineFlagRule& rule : EngineFlagRules()) {
-      CLI::Option* option = Add(rule.name, engine_values_[rule.name], rule.help, rule.check);
+      const std::string name(rule.name, std::strcspn(rule.name, ","));  // without aliases
+      CLI::Option* option = Add(rule.name, engine_values_[name], rule.help, rule.check);
       option->group("Engine");
       engine_options_.push_back(option);
     }

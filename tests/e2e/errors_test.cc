@@ -184,7 +184,10 @@ TEST_CASE("engine options with bad values exit with 2 and the rule") {
   refused("--coverage 1.5", "(0, 1]");
   refused("--selection best", "interleaved");
   refused("--page-tokens 24", "multiple of 16");
-  refused("--chunk 0", "--chunk");
+  refused("--chunk 0", "--max-step-tokens");
+  refused("--max-step-ratio -1", "--max-step-ratio");
+  refused("--max-waiting-per-client -1", "--max-waiting-per-client");
+  refused("--priority-aging 0", "--priority-aging");
   refused("--kv-dtype int4", "bf16");
   refused("--block-size 0", "--block-size");
   refused("--partition sum", "gather|reduce");

@@ -28,4 +28,55 @@ TEST_CASE("engine: no more requests wait than may, and the refusal says when to 
   for (const Outcome& outcome : outcomes) CHECK(outcome.tokens.size() == 8);
 }
 
+TEST_CASE("engine: one client's limit refuses it and nobody else, and never what was admitted") {
+  SchedulerOptions options{16, 1, 2, 4, 1 + 64};
+  FakeModel model(options);
+  EngineLimits limits{kFakeVocab, 4096, 64, /*max_waiting=*/100, /*max_waiting_per_client=*/2};
+  Engine engine(options, limits, {SelectionMode::kExact, 8, 0.99, {}}, model.RunStep());
+  std::vector<Outcome> outcomes(20);
+  size_t next = 0;
+  const auto submit = [&](const std::string& client, bool readmitted = false) {
+    EngineRequest request = FakeAsk(FakePrompt(4, 1), 4);
+    request.client = client;
+    request.readmitted = readmitted;
+    int64_t id;
+    return engine.Submit(std::move(request), outcomes[next++].Sink(), &id);
+  };
+  for (int i = 0; i < 3; ++i) CHECK(submit("a").ok());  // one place is free
+  const Status refused = submit("a");
+  CHECK(refused.code == Code::kResourceExhausted);
+  CHECK(refused.message ==
+        "0 requests run and 3 of this client wait; at most 2 of one may wait "
+        "(--max-waiting-per-client): try again in 1 s");
+  CHECK(submit("b").ok());
+  engine.Step();
+  CHECK(submit("a").code == Code::kResourceExhausted);  // one runs, two wait
+  CHECK(submit("a", /*readmitted=*/true).ok());
+  CHECK(submit("b").ok());
+  CHECK(submit("b").code == Code::kResourceExhausted);
+  while (engine.Step()) {
+  }
+  for (size_t i : {0, 1, 2, 4, 6, 7}) CHECK(outcomes[i].finished);
+  CHECK(submit("a").ok());
+}
+
+TEST_CASE("engine: priority and client_id have bounds") {
+  FakeEngine fake({16, 2, 2, 4, 1 + 64});
+  const auto refused = [&](int32_t priority, size_t client) {
+    EngineRequest request = FakeAsk({1}, 1);
+    request.priority = priority;
+    request.client.assign(client, 'x');
+    int64_t id;
+    const Status status = fake.engine.Submit(
+        request, [](EngineEvent) {}, &id);
+    CHECK(status.ok() == status.message.empty());
+    return status.message;
+  };
+  CHECK(refused(10, 128) == "");
+  CHECK(refused(-10, 0) == "");
+  CHECK(refused(11, 0) == "priority must be in [-10, 10], got 11");
+  CHECK(refused(-11, 0) == "priority must be in [-10, 10], got -11");
+  CHECK(refused(0, 129) == "client_id must be at most 128 bytes long, got 129");
+}
+
 }  // namespace weft::test

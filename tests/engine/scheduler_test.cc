@@ -16,6 +16,12 @@ Rows RowsOf(const StepPlan& plan) {
   return rows;
 }
 
+EngineRequest Ranked(EngineRequest request, int32_t priority, const std::string& client = "") {
+  request.priority = priority;
+  request.client = client;
+  return request;
+}
+
 // How often a sequence was begun at position 0.
 int Begun(const FakeModel& model, int64_t sequence) {
   int begun = 0;
@@ -58,8 +64,9 @@ TEST_CASE("scheduler: decode goes before prefill, and prefill takes what is left
   fake.Drain();
   const auto& plans = fake.model.plans;
   CHECK(RowsOf(plans[0]) == Rows{{1, 4}});
-  CHECK(RowsOf(plans[1]) == Rows{{1, 1}, {2, 15}});
-  CHECK(RowsOf(plans[2]) == Rows{{1, 1}, {2, 5}, {3, 9}});
+  // Of 15 tokens half are the third's, which is short beside the second.
+  CHECK(RowsOf(plans[1]) == Rows{{1, 1}, {2, 8}, {3, 7}});
+  CHECK(RowsOf(plans[2]) == Rows{{1, 1}, {2, 12}, {3, 2}});
   CHECK(RowsOf(plans[3]) == Rows{{1, 1}, {2, 1}, {3, 1}});
   CHECK(third.tokens == FakeContinuation(FakePrompt(9, 3), 2));
 }
@@ -140,6 +147,94 @@ TEST_CASE("scheduler: when pages run out the youngest waits, and goes on identic
     CHECK(outcome->finished->decode.queries == 19);
   }
   CHECK(fake.engine.State().pages_free == 7);
+}
+
+TEST_CASE("scheduler: pages are taken from the lowest priority first, there from the youngest") {
+  SchedulerOptions options = Small(64, 1 + 9);
+  options.prefix_cache = false;
+  FakeEngine fake(options);
+  std::vector<Outcome> outcomes(4);
+  const std::vector<int32_t> priorities = {0, 1, 1, 1};
+  for (size_t i = 0; i < 4; ++i) {  // 2 pages at first and 4 at the end
+    const std::vector<int32_t> prompt = FakePrompt(9, static_cast<int32_t>(i));
+    fake.Submit(Ranked(FakeAsk(prompt, 20), priorities[i]), &outcomes[i]);
+  }
+  fake.Drain();
+  for (size_t i = 0; i < 4; ++i) {
+    CHECK(outcomes[i].tokens == FakeContinuation(FakePrompt(9, static_cast<int32_t>(i)), 20));
+  }
+  CHECK(Begun(fake.model, 1) >= 2);  // though it came first
+  CHECK(Begun(fake.model, 2) == 1);
+  CHECK(Begun(fake.model, 3) == 1);
+  CHECK(Begun(fake.model, 4) >= 2);
+}
+
+TEST_CASE("scheduler: a higher priority takes the place of a lower one and never of its own") {
+  FakeEngine fake(Small(64, 100, /*max_sequences=*/2));
+  std::vector<Outcome> outcomes(5);
+  const auto submit = [&](size_t i, int32_t priority) {
+    const std::vector<int32_t> prompt = FakePrompt(9, static_cast<int32_t>(i));
+    fake.Submit(Ranked(FakeAsk(prompt, 12), priority), &outcomes[i]);
+    fake.engine.Step();
+  };
+  submit(0, 0);
+  submit(1, -2);
+  submit(2, 5);  // takes the place of the second
+  submit(3, 5);  // and this one that of the first
+  submit(4, 5);  // has to wait
+  fake.Drain();
+  std::vector<int64_t> ends;
+  for (const StepPlan& plan : fake.model.plans) {
+    for (const PlanRow& row : plan.rows) {
+      if (row.start == 0) ends.push_back(row.sequence);
+    }
+  }
+  CHECK(ends == std::vector<int64_t>{1, 2, 3, 4, 5});  // what the others computed is in the cache
+  CHECK(outcomes[2].finished->decode_seconds > 0);
+  size_t last_high = 0, next_low = 0;
+  for (size_t i = 0; i < fake.model.plans.size(); ++i) {
+    for (const PlanRow& row : fake.model.plans[i].rows) {
+      if (row.sequence == 3 || row.sequence == 4) last_high = i;
+      if (row.sequence == 5) CHECK(i >= 12);
+      if (row.sequence <= 2 && i > 3 && next_low == 0) next_low = i;
+    }
+  }
+  CHECK(next_low + 2 >= last_high);
+  for (size_t i = 0; i < 5; ++i) {
+    CHECK(outcomes[i].tokens == FakeContinuation(FakePrompt(9, static_cast<int32_t>(i)), 12));
+  }
+}
+
+TEST_CASE("scheduler: what had to give way goes on before those that came after it") {
+  FakeEngine fake(Small(64, 100, /*max_sequences=*/1));
+  std::vector<Outcome> outcomes(3);
+  const std::vector<int32_t> priorities = {0, 0, 5};
+  for (size_t i = 0; i < 3; ++i) {
+    const std::vector<int32_t> prompt = FakePrompt(9, static_cast<int32_t>(i));
+    fake.Submit(Ranked(FakeAsk(prompt, 6), priorities[i]), &outcomes[i]);
+    fake.engine.Step();
+  }
+  while (!outcomes[0].ended() && fake.engine.Step()) CHECK(outcomes[1].tokens.empty());
+  fake.Drain();
+  for (const Outcome& outcome : outcomes) CHECK(outcome.tokens.size() == 6);
+}
+
+TEST_CASE("scheduler: more streams than a step has tokens take turns and leave room for prompts") {
+  FakeEngine fake(Small(4, 100));
+  std::vector<Outcome> outcomes(7);
+  for (int32_t i = 0; i < 7; ++i) {
+    fake.Submit(FakeAsk(FakePrompt(2, i), 30), &outcomes[static_cast<size_t>(i)]);
+  }
+  for (int i = 0; i < 30; ++i) fake.engine.Step();
+  for (const Outcome& outcome : outcomes) CHECK(outcome.tokens.size() >= 5);
+  Outcome late;
+  fake.Submit(FakeAsk(FakePrompt(6, 9), 1), &late);
+  for (int i = 0; i < 4; ++i) fake.engine.Step();
+  CHECK(late.tokens == FakeContinuation(FakePrompt(6, 9), 1));
+  fake.Drain();
+  for (int32_t i = 0; i < 7; ++i) {
+    CHECK(outcomes[static_cast<size_t>(i)].tokens == FakeContinuation(FakePrompt(2, i), 30));
+  }
 }
 
 TEST_CASE("scheduler: scores come once for every position, chunked and preempted") {

@@ -1,108 +1,9 @@
-// The scheduler against a made-up machine: how long streams wait for their next token while long
-// prompts are read, and that everyone gets through, in order.
-#include <catch2/catch.hpp>
-#include <cmath>
-#include <map>
-#include <random>
-
-#include "engine/core/scheduler.h"
+// How long streams wait for their next token while long prompts are read, and that everyone gets
+// through.
+#include "tests/engine/simulation.h"
 
 namespace weft::test {
 namespace {
-
-struct Load {
-  double at = 0;  // ms
-  int32_t prompt = 0;
-  int32_t output = 1;
-};
-
-struct Trace {
-  double arrival = 0, first_step = -1, first_token = -1, last_token = -1, end = -1;
-  std::vector<double> gaps;  // between its tokens, ms
-};
-
-class Simulation {
- public:
-  explicit Simulation(const SchedulerOptions& options) : scheduler_(options) {}
-
-  // c + a tokens + b visible, in ms: some 1 ms a token, 10 % more at 100K.
-  static double Cost(const StepWork& work) {
-    return 6 + 1.0 * static_cast<double>(work.tokens) + 1e-6 * static_cast<double>(work.visible);
-  }
-
-  void Run(const std::vector<Load>& loads, double noise = 0) {
-    std::lognormal_distribution<double> factor(0, noise);
-    traces.assign(loads.size(), {});
-    size_t next = 0, left = loads.size();
-    while (left > 0) {
-      while (next < loads.size() && loads[next].at <= now) Submit(loads, next++);
-      const StepPlan plan = scheduler_.Schedule();
-      if (plan.rows.empty()) {
-        REQUIRE(next < loads.size());  // or somebody starves
-        now = loads[next].at;
-        continue;
-      }
-      StepWork work;
-      for (const PlanRow& row : plan.rows) work.Add(row.start, row.count);
-      const double took = Cost(work) * (noise > 0 ? factor(random_) : 1);
-      const double begin = now;
-      now += took;
-      for (const PlanRow& row : plan.rows) left -= TakeRow(row, begin);
-      scheduler_.StepDone(plan, took);
-      scheduler_.RemoveFinished();
-      steps.push_back({plan.TokenCount(), took});
-    }
-  }
-
-  std::vector<Trace> traces;
-  std::vector<std::pair<int64_t, double>> steps;  // tokens, ms
-  double now = 0;
-
- private:
-  void Submit(const std::vector<Load>& loads, size_t i) {
-    auto sequence = std::make_unique<Sequence>();
-    sequence->id = static_cast<int64_t>(i) + 1;
-    sequence->request.prompt.assign(static_cast<size_t>(loads[i].prompt), 1);
-    sequence->request.max_tokens = loads[i].output;
-    sequence->request.selection = {SelectionMode::kExact, 2048, 2048, 1};
-    traces[i].arrival = loads[i].at;
-    scheduler_.Add(std::move(sequence));
-  }
-
-  // 1 when the request has ended.
-  size_t TakeRow(const PlanRow& row, double begin) {
-    Sequence& sequence = scheduler_.RunningAt(row.slot);
-    Trace& trace = traces[static_cast<size_t>(row.sequence - 1)];
-    if (trace.first_step < 0) trace.first_step = begin;
-    sequence.cached = row.start + row.count;
-    if (!row.sample) return 0;
-    if (trace.first_token < 0) {
-      trace.first_token = now;
-    } else {
-      trace.gaps.push_back(now - trace.last_token);
-    }
-    trace.last_token = now;
-    sequence.output.push_back(1);
-    if (sequence.wants_tokens()) return 0;
-    sequence.leaving = true;
-    trace.end = now;
-    return 1;
-  }
-
-  Scheduler scheduler_;
-  std::mt19937 random_{17};
-};
-
-SchedulerOptions Budget(double max_step_ms, int32_t max_sequences = 64) {
-  SchedulerOptions options{512, max_sequences, /*ranks=*/4, /*page_tokens=*/64, 1 + 20000};
-  options.prefix_cache = false;  // all prompts are alike
-  options.max_step_ms = max_step_ms;
-  return options;
-}
-
-double Worst(const std::vector<double>& values) {
-  return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
-}
 
 // 16 streams, and after 300 ms a prompt of 100K tokens.
 std::vector<Load> LongAmongStreams(int32_t output) {
@@ -146,10 +47,10 @@ TEST_CASE("simulation: a budget that streams alone use up still lets prompts thr
   Simulation simulation(Budget(5));
   simulation.Run({{0, 100, 700}, {0, 100, 700}, {500, 8000, 2}, {600, 300, 2}});
   for (const Trace& trace : simulation.traces) CHECK(trace.end > 0);
-  // In steps of the stated minimum, 16 tokens.
+  // In steps of the stated minimum, 8 tokens.
   for (const double gap : simulation.traces[0].gaps) CHECK(gap < 150);
   CHECK(Worst({simulation.traces[0].gaps.begin() + 30, simulation.traces[0].gaps.end()}) < 26);
-  CHECK(simulation.traces[2].first_token < simulation.traces[3].first_token);
+  CHECK(simulation.traces[3].first_token < simulation.traces[2].first_token / 5);  // the short one
 }
 
 TEST_CASE("simulation: on a machine too slow for the budget a prompt gets half of every step") {
@@ -163,7 +64,7 @@ TEST_CASE("simulation: on a machine too slow for the budget a prompt gets half o
   CHECK(Worst({gaps.begin() + 100, gaps.end()}) < 135);
 }
 
-TEST_CASE("simulation: thousands of requests, short among long, all end, in order of arrival") {
+TEST_CASE("simulation: thousands of requests, short among long, all end") {
   const bool tight_pages = GENERATE(false, true);
   CAPTURE(tight_pages);
   SchedulerOptions options = Budget(100, 32);
@@ -180,12 +81,10 @@ TEST_CASE("simulation: thousands of requests, short among long, all end, in orde
   }
   Simulation simulation(options);
   simulation.Run(loads);
-  double begun = 0;
-  std::vector<double> gaps;
+  std::vector<double> gaps, waits;
   for (const Trace& trace : simulation.traces) {
     REQUIRE(trace.end >= trace.arrival);
-    REQUIRE(trace.first_step >= begun);  // prompts are begun first come, first served
-    begun = trace.first_step;
+    waits.push_back(trace.first_step - trace.arrival);
     gaps.insert(gaps.end(), trace.gaps.begin(), trace.gaps.end());
   }
   std::sort(gaps.begin(), gaps.end());
@@ -193,6 +92,8 @@ TEST_CASE("simulation: thousands of requests, short among long, all end, in orde
   const auto share = [&](double q) { return gaps[static_cast<size_t>(q * (gaps.size() - 1))]; };
   CHECK(share(0.99) < 103);
   if (!tight_pages) CHECK(gaps.back() < 1100);  // before anything is known
+  // Though the long prompts take minutes.
+  if (!tight_pages) CHECK(Quantile(waits, 0.9) < 5000);
   // Nobody waits longer than the work of all that were there before takes.
   CHECK(simulation.now < at + 1.2e6);
 }

@@ -203,6 +203,7 @@ Status FakeEngine::PlayTokens(const FakeScript& script, grpc::ServerContext* con
                               grpc::ServerWriter<GenerateEvent>* writer) {
   int32_t stop_id = -1;
   const auto token_at = [&](int i) {
+    if (script.wrong_when_busy && running_ > 1) return int32_t{'#'};
     return script.tokens.empty() ? FakeToken(request, i) : script.tokens[static_cast<size_t>(i)];
   };
   const auto& stops = request.stop_ids();

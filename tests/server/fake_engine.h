@@ -24,8 +24,9 @@ struct FakeScript {
   std::chrono::milliseconds admit_delay{0};  // before Admitted
   int fail_at = -1;                          // ends with `failure` instead of this token
   grpc::Status failure;
-  int repeat_last = 0;  // before each token, this many of those before it once more
-  int skip_at = -1;     // leaves out the token of this index
+  int repeat_last = 0;           // before each token, this many of those before it once more
+  bool wrong_when_busy = false;  // another letter while a second request runs
+  int skip_at = -1;              // leaves out the token of this index
   int hang_at = -1;  // says nothing more from this token on (or instead of the end), until killed
   int score_run = 1000000;     // scores in one event
   int hang_at_score = -1;      // the same after this many scores

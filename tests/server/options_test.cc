@@ -77,7 +77,11 @@ TEST_CASE("options: mistakes exit with 2 and a sentence with rule and value") {
       {{"--hostfile", "/no/such"}, "--hostfile", "a file that exists"},
       {{"--log-level", "loud"}, "--log-level", "got 'loud'"},
       {{"--nonsense", "1"}, "nonsense", "not expected"},
-      {{"--engine", "127.0.0.1:1", "--chunk", "64"}, "--chunk", "--engine"},
+      {{"--max-waiting-per-client", "-1"}, "--max-waiting-per-client", "got '-1'"},
+      {{"--max-step-ratio", "-1"}, "--max-step-ratio", "got '-1'"},
+      {{"--max-step-tokens", "0"}, "--max-step-tokens", "got '0'"},
+      {{"--priority-aging", "0"}, "--priority-aging", "got '0'"},
+      {{"--engine", "127.0.0.1:1", "--chunk", "64"}, "--max-step-tokens", "--engine"},
   };
   for (const auto& [args, name, rule] : cases) {
     std::vector<std::string> all = {"--model", "/tmp"};

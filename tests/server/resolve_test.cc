@@ -114,6 +114,11 @@ const std::vector<Refusal>& Refusals() {
        "prompt_logprobs must be 0 without logprobs_from; got 1"},
       {"cache salt", [](auto* r) { r->set_cache_salt(std::string(257, 'x')); },
        "cache_salt must be at most 256 bytes long; got 257"},
+      {"priority", [](auto* r) { r->set_priority(11); }, "priority must be from -10 to 10; got 11"},
+      {"low priority", [](auto* r) { r->set_priority(-11); }, "got -11"},
+      {"client", [](auto* r) { r->set_client_id("a\nb"); },
+       "client_id must be at most 128 visible ASCII characters"},
+      {"long client", [](auto* r) { r->set_client_id(std::string(129, 'x')); }, "got 129 bytes"},
       {"request id", [](auto* r) { r->set_request_id("a b\nc"); },
        "request_id must be at most 128 visible ASCII characters"},
   };
@@ -173,11 +178,15 @@ TEST_CASE("invalid UTF-8 is INVALID_ARGUMENT, and harms nobody") {
 TEST_CASE("what the engine gets: tokens, defaults, a seed, limits as totals") {
   Bench bench;
   v1::GenerateRequest request = TextRequest("ab", 7);
+  request.set_priority(-3);
+  request.set_client_id("batch");
   const Heard first = bench.Generate(request);
   engine::v1::GenerateRequest sent = bench.engine->last_request();
   CHECK(std::vector<int>(sent.prompt_ids().begin(), sent.prompt_ids().end()) ==
         std::vector<int>{kBos, 'a', 'b'});
   CHECK(sent.max_tokens() == 7);
+  CHECK(sent.priority() == -3);
+  CHECK(sent.client_id() == "batch");
   CHECK(sent.sampling().temperature() == 0);
   CHECK(sent.sampling().top_p() == 1);
   REQUIRE(sent.stop_ids_size() == 1);
