@@ -7,6 +7,7 @@
 #include <map>
 #include <stdexcept>
 
+#include "engine/app/capture_options.h"
 #include "engine/model/shards.h"
 
 namespace weft {
@@ -74,8 +75,8 @@ void AddModelOptions(CLI::App& app, EngineOptions* o) {
       "run the requests of this file, print the results, and end; one JSON object a line (- for "
       "standard input) with prompt_ids, and any of max_tokens, stop_ids, committed_ids, "
       "logprobs_from, temperature, top_p, seed, cache_salt, priority, client_id, selection {mode, "
-      "index_topk, "
-      "coverage}");
+      "index_topk, coverage}, selected {layers, outputs}: tell what attention read for these output "
+      "tokens");
   AddChoice(app, "--partition", &o->reduce, kPartitions,
             "gather: weights by output features, the same bits for every number of ranks; reduce: "
             "in pairs, with one sum over the ranks a block");
@@ -207,6 +208,8 @@ bool ParseOptions(int argc, char** argv, EngineOptions* options, int* exit_code)
   AddSelectionOptions(app, options);
   AddMemoryOptions(app, options);
   AddSchedulingOptions(app, options);
+  CaptureTexts capture;
+  AddCaptureOptions(app, &capture, &options->capture);
   try {
     app.parse(argc, argv);
     if (options->model.empty() == options->check.empty()) {
@@ -215,6 +218,7 @@ bool ParseOptions(int argc, char** argv, EngineOptions* options, int* exit_code)
     if (options->experts != ExpertSharing::kAuto && !options->reduce) {
       throw CLI::ValidationError("--experts", "needs --partition reduce");
     }
+    ReadCaptureTexts(capture, &options->capture);
   } catch (const CLI::ParseError& error) {
     // One voice for the job, before MPI runs.
     const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
@@ -236,6 +240,7 @@ Settings SettingsOf(const EngineOptions& o, const std::string& fingerprint) {
           {"coverage", std::to_string(o.coverage)},
           {"m_rule", o.m_rule == MRule::kFormula ? "formula" : "exact"},
           {"audit", std::to_string(o.audit)},
+          {"capture", o.capture.summary},
           {"placement", o.rotated ? "rotated" : "round-robin"},
           {"block_size", std::to_string(o.block_size)},
           {"partition", o.reduce ? "reduce" : "gather"},
@@ -258,6 +263,7 @@ Partition PartitionOf(const EngineOptions& o, const ModelConfig& config, int ran
 
 void ResolveForModel(const ModelConfig& config, EngineOptions* o) {
   CheckCacheTypes(config, o->kv_dtype, o->index_dtype);
+  CheckCapture(config, o->capture);
   if (o->index_topk == 0) o->index_topk = config.index_topk;
   if (o->max_index_topk == 0) o->max_index_topk = std::max(o->index_topk, config.index_topk);
   if (o->index_topk > o->max_index_topk) {

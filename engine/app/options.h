@@ -10,6 +10,7 @@
 #include "engine/model/config.h"
 #include "engine/model/partition.h"
 #include "engine/run/caches.h"
+#include "engine/run/capture_options.h"
 #include "engine/run/exchange.h"
 #include "kernels/select/placement.h"
 
@@ -31,6 +32,7 @@ struct EngineOptions {
   double coverage = 0;         // gamma; 0: 0.99, and 0.99999 in certified mode
   MRule m_rule = MRule::kExactProbability;
   double audit = 0;  // share of queries
+  CaptureOptions capture;
   bool rotated = true;
   int32_t block_size = 1;  // b
 

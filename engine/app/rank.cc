@@ -13,6 +13,7 @@
 #include "engine/control/peer_watch.h"
 #include "engine/core/identity.h"
 #include "engine/model/weights.h"
+#include "engine/run/capture.h"
 #include "engine/run/runner.h"
 #include "kernels/cpu/thread_pool.h"
 #if WEFT_GRPC
@@ -111,6 +112,7 @@ struct Ready {
   RunnerOptions run;
   Partition partition;
   Hooks hooks;
+  std::unique_ptr<Capture> capture;
 };
 
 std::string PlacementName(const Placement& placement) {
@@ -156,6 +158,11 @@ void MakeRunner(const EngineOptions& options, const CheckpointFolder& folder, Re
   ready->run.exchange = options.exchange;
   ready->run.audit = options.audit;
   ready->run.exchange_bytes = options.exchange_memory;
+  if (!options.capture.path.empty()) {
+    ready->capture = std::make_unique<Capture>(options.capture, ready->config, ready->fingerprint,
+                                               ready->run.placement, ready->comm.get());
+    ready->capture->Attach(&ready->hooks);
+  }
   ready->partition = PartitionOf(options, ready->config, ranks);
   ModelWeights weights =
       LoadWeights(ready->config, folder, rank, ranks, ready->partition, ProgressPrinter(rank));
@@ -171,6 +178,13 @@ void LogAudit(const SelectionFigures& figures) {
                figures.audit_recall_sum / static_cast<double>(figures.audited));
 }
 
+void FinishCapture(const EngineOptions& options, Capture* capture) {
+  capture->Finish();
+  spdlog::info("capture: {} tensors, {} bytes in {}{}", capture->file().tensors(),
+               capture->file().bytes(), options.capture.path,
+               capture->complete() ? "" : "; --capture-limit left some out");
+}
+
 void Lead(const EngineOptions& options, ControlServer* control,
           [[maybe_unused]] SignalWaiter* signals,  // a script ends by itself
           Ready* ready) {
@@ -181,6 +195,7 @@ void Lead(const EngineOptions& options, ControlServer* control,
   if (options.max_waiting_per_client > 0) {
     limits.max_waiting_per_client = options.max_waiting_per_client;
   }
+  limits.layers = ready->config.layers;
   SelectionDefaults defaults;
   defaults.mode = options.selection;
   defaults.topk = options.index_topk;
@@ -224,6 +239,7 @@ void Lead(const EngineOptions& options, ControlServer* control,
 #endif
   }
   if (audit.audited > 0) LogAudit(audit);
+  if (ready->capture) FinishCapture(options, ready->capture.get());
   peers.reset();  // they hang up when told to leave
   control->Send({FrameType::kShutdown, ""});
 }

@@ -51,6 +51,14 @@ void Record(const EngineEvent& event, json* result) {
     for (float value : scores->logprobs) (*result)["logprobs"].push_back(value);
     for (int32_t id : scores->argmax) (*result)["argmax"].push_back(id);
     AppendTop(scores->top, scores->logprobs.size(), &(*result)["top"]);
+  } else if (const auto* selected = std::get_if<SelectedEvent>(&event)) {
+    json list = {{"output", selected->output_index}, {"layer", selected->layer}};
+    if (selected->all) {
+      list["all"] = true;
+    } else {
+      list["positions"] = selected->positions;
+    }
+    (*result)["selected"].push_back(std::move(list));
   } else if (const auto* failed = std::get_if<FailedEvent>(&event)) {
     (*result)["error"] = failed->status.message;
   } else if (const auto* done = std::get_if<FinishedEvent>(&event)) {

@@ -75,6 +75,19 @@ SelectionWish WishOf(const json& selection) {
   return wish;
 }
 
+void ReadTrace(const json& selected, EngineRequest* request) {
+  if (!selected.is_object()) {
+    throw std::runtime_error("selected must be an object, got " + selected.dump());
+  }
+  for (const auto& [key, value] : selected.items()) {
+    if (key != "layers" && key != "outputs") {
+      throw std::runtime_error("selected has no key '" + key + "'");
+    }
+    (key == "layers" ? request->traced_layers : request->traced_outputs) =
+        Ids(value, "selected." + key);
+  }
+}
+
 using Setter = std::function<void(const json&, const std::string& key, EngineRequest*)>;
 
 template <typename T>
@@ -115,6 +128,8 @@ const std::map<std::string, Setter>& Setters() {
       {"cache_salt", Sets(&EngineRequest::cache_salt)},
       {"priority", Sets(&EngineRequest::priority)},
       {"client_id", Sets(&EngineRequest::client)},
+      {"selected", [](const json& value, const std::string&,
+                      EngineRequest* request) { ReadTrace(value, request); }},
       {"temperature", Sets(&SamplingParams::temperature)},
       {"top_p", Sets(&SamplingParams::top_p)},
       {"top_k", Sets(&SamplingParams::top_k)},

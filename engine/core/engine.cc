@@ -150,6 +150,11 @@ void Engine::Postprocess(const StepPlan& plan, const StepResult& result, Clock::
       sequence.sink(ScoresEvent{sequence.scored, done.logprobs, done.argmax, done.top});
       sequence.scored += scored;
     }
+    for (const SelectedTokens& found : result.selected) {
+      if (found.sequence != row.sequence) continue;
+      sequence.sink(SelectedEvent{found.position + 1 - sequence.prompt_size(), found.layer,
+                                  found.all, found.positions});
+    }
     if (done.token >= 0) TakeToken(sequence, done, now);
     FinishIfDone(sequence, now);
   }

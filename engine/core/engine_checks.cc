@@ -12,6 +12,29 @@ constexpr size_t kLongestSalt = 256;  // it is kept as long as the pages
 constexpr size_t kLongestClient = 128;
 constexpr int32_t kMaxPriority = 10;
 
+constexpr size_t kMostTraced = 65536;  // lists a request
+
+Status CheckTrace(const EngineRequest& request, int32_t layers) {
+  for (int32_t layer : request.traced_layers) {
+    if (layer < 0 || layer >= layers) {
+      return Status::Invalid("selected.layers must be in [0, " + std::to_string(layers) +
+                             "), got " + std::to_string(layer));
+    }
+  }
+  for (int32_t output : request.traced_outputs) {
+    if (output < 0 || output >= request.max_tokens) {
+      return Status::Invalid("selected.outputs must be in [0, max_tokens), got " +
+                             std::to_string(output));
+    }
+  }
+  const size_t lists = request.traced_layers.size() * request.traced_outputs.size();
+  if (lists > kMostTraced) {
+    return Status::Invalid("selected must be of at most " + std::to_string(kMostTraced) +
+                           " layers times outputs, got " + std::to_string(lists));
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 Status Engine::ResolveSelection(const SelectionWish& wish, SelectionPlan* plan) {
@@ -84,6 +107,7 @@ Status Engine::Check(const EngineRequest& request) const {
                            std::to_string(request.logprobs_from));
   }
   if (Status status = CheckSampling(request, limits_.vocab); !status.ok()) return status;
+  if (Status status = CheckTrace(request, limits_.layers); !status.ok()) return status;
   if (request.cache_salt.size() > kLongestSalt) {
     return Status::Invalid("cache_salt must be at most " + std::to_string(kLongestSalt) +
                            " bytes long, got " + std::to_string(request.cache_salt.size()));

@@ -61,6 +61,17 @@ void PlanSampling(Sequence* sequence, PlanRow* row, StepPlan* plan) {
   sequence->noted = row->start + row->count;
 }
 
+// Asks for the selections of queries of the row that the request wants told.
+void PlanTrace(const Sequence& sequence, const PlanRow& row, StepPlan* plan) {
+  for (int32_t output : sequence.request.traced_outputs) {
+    const int32_t position = sequence.prompt_size() - 1 + output;
+    if (position < row.start + row.figures_begin || position >= row.start + row.count) continue;
+    for (int32_t layer : sequence.request.traced_layers) {
+      plan->traced.push_back({sequence.id, position, layer});
+    }
+  }
+}
+
 }  // namespace
 
 bool Scheduler::AddRow(Sequence& sequence, int64_t count, double now, StepPlan* plan) {
@@ -83,6 +94,7 @@ bool Scheduler::AddRow(Sequence& sequence, int64_t count, double now, StepPlan* 
                      sequence.pages.begin() + row.pages_count);
   PlanLogits(sequence, &row, plan);
   PlanSampling(&sequence, &row, plan);
+  PlanTrace(sequence, row, plan);
   plan->rows.push_back(row);
   sequence.since = now;
   return true;

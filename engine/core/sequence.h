@@ -36,6 +36,8 @@ struct EngineRequest {
   SelectionPlan selection;          // resolved
   int32_t logprobs_from = -1;       // score prompt[i] for i >= this; -1: no scoring
   int32_t prompt_alternatives = 0;  // most likely tokens told with each scored one
+  // Tell what attention read for these output tokens, counted from 0, in these layers.
+  std::vector<int32_t> traced_outputs, traced_layers;
   std::string cache_salt;           // only requests with the same one share cached prefixes
   int32_t priority = 0;             // higher goes first
   std::string client;               // clients share the engine evenly, whatever each asks for
@@ -59,6 +61,13 @@ struct ScoresEvent {
   std::vector<int32_t> argmax;
   TopTokens top;  // prompt_alternatives at each place
 };
+// What attention read in a layer for the query from which the output token was sampled.
+struct SelectedEvent {
+  int32_t output_index;
+  int32_t layer;
+  bool all;                        // nothing was cut
+  std::vector<int32_t> positions;  // ascending; empty when all
+};
 struct FinishedEvent {
   FinishReason reason;
   int32_t stop_id = -1;
@@ -74,7 +83,8 @@ struct FinishedEvent {
 struct FailedEvent {
   Status status;
 };
-using EngineEvent = std::variant<TokenEvent, ScoresEvent, FinishedEvent, FailedEvent>;
+using EngineEvent =
+    std::variant<TokenEvent, ScoresEvent, SelectedEvent, FinishedEvent, FailedEvent>;
 // Called on the engine's thread; must not block. FinishedEvent or FailedEvent is the last; a
 // cancelled sequence gets no more events.
 using EventSink = std::function<void(EngineEvent)>;

@@ -131,6 +131,12 @@ std::string SerializePlan(const StepPlan& plan) {
     out.Put(copy.from);
     out.Put(copy.to);
   }
+  out.Put(static_cast<uint32_t>(plan.traced.size()));
+  for (const TracedQuery& query : plan.traced) {
+    out.Put(query.sequence);
+    out.Put(query.position);
+    out.Put(query.layer);
+  }
   return out.Take();
 }
 
@@ -153,6 +159,14 @@ StepPlan ParsePlan(std::string_view bytes) {
     PageCopy& copy = plan.copies.emplace_back();
     in.Get(&copy.from);
     in.Get(&copy.to);
+  }
+  uint32_t traced;
+  in.Get(&traced);
+  for (uint32_t i = 0; i < traced; ++i) {
+    TracedQuery& query = plan.traced.emplace_back();
+    in.Get(&query.sequence);
+    in.Get(&query.position);
+    in.Get(&query.layer);
   }
   in.Finish();
   for (const PlanRow& row : plan.rows) CheckRow(plan, row);

@@ -55,6 +55,13 @@ struct PageCopy {
   int32_t to = 0;
 };
 
+// A query whose selection in a layer rank 0 wants back (engine/run/trace.h).
+struct TracedQuery {
+  int64_t sequence = 0;
+  int32_t position = 0;
+  int32_t layer = 0;
+};
+
 struct StepPlan {
   uint64_t epoch = 0;        // 1, 2, ...
   uint64_t predecessor = 0;  // takes effect only if this epoch was committed
@@ -65,6 +72,7 @@ struct StepPlan {
   std::vector<int32_t> history;
   std::vector<uint32_t> masks;   // ceil(vocabulary / 32) words each
   std::vector<PageCopy> copies;  // made one after the other before anything runs
+  std::vector<TracedQuery> traced;  // those of no row of this step are passed over
 
   int64_t TokenCount() const;
 };

@@ -127,8 +127,8 @@ void GenerateStream::OnEvent(EngineEvent event) {
   } else if (const auto* done = std::get_if<FinishedEvent>(&event)) {
     FillFinished(*done, out.mutable_finished());
     end_ = grpc::Status::OK;
-  } else {
-    end_ = ToGrpc(std::get<FailedEvent>(event).status);
+  } else if (const auto* failed = std::get_if<FailedEvent>(&event)) {
+    end_ = ToGrpc(failed->status);
   }
   if (out.event_case() != v1::GenerateEvent::EVENT_NOT_SET) pending_.push_back(std::move(out));
   WriteNext();

@@ -35,6 +35,8 @@ struct Hooks {
   // This rank's slice of the logits of one query, ids vocab_begin onwards.
   std::function<void(const Where&, const float* logits, int32_t vocab_begin, int32_t count)>
       on_logits;
+  // On every rank, when all of a step is computed; may use the ranks' communicator.
+  std::function<void()> on_step_end;
 };
 
 }  // namespace weft

@@ -23,6 +23,7 @@ Runner::Runner(const ModelConfig& config, ModelWeights weights, const RunnerOpti
       caches_(config, options.cache),
       join_(comm, exec, weights_.partition),
       selector_(comm, ops, exec, options.placement, config, options.exchange, options.audit, hooks),
+      trace_(comm, options.exchange),
       rows_(comm, ops, exec, options.placement, options.exchange_bytes),
       partial_(comm, ops, exec, options.placement, CountsOf(config.heads, 1, comm->size()),
                options.exchange_bytes),
@@ -72,9 +73,11 @@ StepResult Runner::Run(const StepPlan& plan) {
              exec_);
   if (hooks_.on_hidden) hooks_.on_hidden(-1, hidden, batch_.tokens);
   selector_.Begin(batch_);
+  trace_.Begin(batch_);
   StepResult result;
   for (int layer = 0; layer < config_.layers; ++layer) {
     Index(layer);
+    trace_.Layer(layer, selector_.selection());
     Attend(layer);
     Experts(layer);
     if (hooks_.on_hidden) hooks_.on_hidden(layer, hidden, batch_.tokens);
@@ -90,6 +93,8 @@ StepResult Runner::Run(const StepPlan& plan) {
   Sampler sampler(config_, weights_, comm_, ops_, exec_, hooks_);
   const std::vector<int32_t> sampled = sampler.Run(batch_, slots_, hidden, &result.rows);
   selector_.Finish(&result.rows);
+  result.selected = trace_.Finish();
+  if (hooks_.on_step_end) hooks_.on_step_end();
   Commit(plan, sampled);
   return result;
 }

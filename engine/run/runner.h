@@ -21,6 +21,7 @@
 #include "engine/run/select.h"
 #include "engine/run/slice_join.h"
 #include "engine/run/step_result.h"
+#include "engine/run/trace.h"
 #include "kernels/ops/ops.h"
 #include "kernels/select/placement.h"
 
@@ -77,6 +78,7 @@ class Runner {
   Caches caches_;
   SliceJoin join_;
   Selector selector_;
+  Trace trace_;
   RowExchange rows_;
   PartialExchange partial_;
   std::vector<SlotState> slots_;

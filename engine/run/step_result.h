@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/run/figures.h"
+#include "engine/run/trace.h"
 
 namespace weft {
 
@@ -34,6 +35,7 @@ struct RowResult {
 
 struct StepResult {
   std::vector<RowResult> rows;
+  std::vector<SelectedTokens> selected;  // of StepPlan::traced
   int64_t rows_read = 0;     // latent rows that attention read, summed over queries and layers
   int64_t query_layers = 0;  // queries times layers behind rows_read
 };

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <stdexcept>
 #include <thread>
 
@@ -72,6 +73,8 @@ EventSink Outcome::Sink() {
       top.Append(scores->top);
     } else if (const auto* done = std::get_if<FinishedEvent>(&event)) {
       finished = *done;
+    } else if (const auto* found = std::get_if<SelectedEvent>(&event)) {
+      selected.push_back(*found);
     } else {
       failed = std::get<FailedEvent>(event).status;
     }
@@ -83,7 +86,8 @@ Driver::Driver(Cluster* cluster, const DriverOptions& options) {
   const SchedulerOptions scheduling{
       options.chunk,      c.max_sequences,    c.ranks, c.page_tokens, c.pages, options.prefix_cache,
       /*prefix_root=*/{}, options.max_step_ms};
-  const EngineLimits limits{cluster->config().vocab, options.max_context, options.max_context};
+  const EngineLimits limits{cluster->config().vocab, options.max_context, options.max_context,
+                            std::numeric_limits<int32_t>::max(), cluster->config().layers};
   const SelectionDefaults defaults{SelectionMode::kExact, cluster->config().index_topk, 0.99,
                                    MRule::kExactProbability};
   const uint64_t before = cluster->committed();

@@ -53,6 +53,7 @@ class Cluster {
   StepResult RunStep(const StepPlan& plan);
 
   Hooks& hooks(int rank) { return *hooks_[static_cast<size_t>(rank)]; }
+  Communicator* comm(int rank) { return comms_[static_cast<size_t>(rank)].get(); }
   const ModelConfig& config() const { return config_; }
   const ClusterOptions& options() const { return options_; }
   uint64_t committed() const { return committed_; }
@@ -78,6 +79,7 @@ struct Outcome {
   TopTokens top;                      // beside the scores
   std::vector<float> token_logprobs;  // of the token events that tell one
   std::vector<TopTokens> token_top;
+  std::vector<SelectedEvent> selected;
   std::optional<FinishedEvent> finished;
   std::optional<Status> failed;
 

@@ -26,6 +26,7 @@ StepPlan FullPlan() {
   plan.copies = {{4, 9}, {7, 3}};
   plan.history = {11, 12, 13};
   plan.masks = {0xF0F0F0F0u, 1};
+  plan.traced = {{int64_t{1} << 33, 1000, 60}};
   PlanRow row;
   row.sequence = int64_t{1} << 40;
   row.slot = 3;
@@ -91,6 +92,10 @@ TEST_CASE("step plan: every field survives the wire") {
   CHECK(got.copies[0].to == 9);
   CHECK(got.copies[1].from == 7);
   CHECK(got.copies[1].to == 3);
+  REQUIRE(got.traced.size() == 1);
+  CHECK(got.traced[0].sequence == int64_t{1} << 33);
+  CHECK(got.traced[0].position == 1000);
+  CHECK(got.traced[0].layer == 60);
   REQUIRE(got.rows.size() == 2);
   const PlanRow& row = got.rows[0];
   CHECK(row.sequence == int64_t{1} << 40);

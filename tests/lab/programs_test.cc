@@ -110,6 +110,15 @@ TEST_CASE("bad values end with code 2, the rule and the value") {
        "'block-cyclic:0'"},
       {"weft-lab --mode fast", "--mode must be of exact", "'fast'"},
       {"weft-lab --m 0", "--m must be an integer from 1", "'0'"},
+      {"weft-lab --captured x --field ties", "--field is of synthetic fields", ""},
+      {"weft-lab --by-layer", "--by-layer needs --captured", ""},
+      {"weft-engine --model x --capture-queries 2.5", "--capture-queries: must be all, a share",
+       "'2.5'"},
+      {"weft-engine --model x --capture y --capture-layers 3-1", "--capture-layers: must be all",
+       "'3-1'"},
+      {"weft-engine --model x --capture y --capture-data keys",
+       "--capture-data: must be scores, logits or both", "'keys'"},
+      {"weft-engine --model x --capture-data both", "--capture: is required by the other", ""},
       {"weft-lab --position middle", "--position must be end or any", "'middle'"},
   };
   for (const auto& bad : cases) {
@@ -126,9 +135,13 @@ TEST_CASE("help tells every option") {
                              "--layers", "--token-ns", "--round-us", "--certified-coverage"}) {
     CHECK(Has(Call("weft-plan select --help").text, option));
   }
-  for (const char* option :
-       {"--field", "--placement", "--mode", "--m", "--csv", "--svg", "--seed"}) {
+  for (const char* option : {"--field", "--captured", "--by-layer", "--placement", "--mode", "--m",
+                             "--csv", "--svg", "--seed"}) {
     CHECK(Has(Call("weft-lab --help").text, option));
+  }
+  for (const char* option : {"--capture", "--capture-layers", "--capture-queries", "--capture-data",
+                             "--capture-limit"}) {
+    CHECK(Has(Call("weft-engine --help").text, option));
   }
 }
 
@@ -141,4 +154,17 @@ TEST_CASE("weft-lab writes CSV, and says where it cannot write") {
   const Result lost = Call(small + "--csv /nowhere/x.csv");
   CHECK(lost.code == 1);
   CHECK(Has(lost.text, "cannot write /nowhere/x.csv"));
+  const Result unread = Call("weft-lab --captured /nowhere/x.safetensors");
+  CHECK(unread.code == 1);
+  CHECK(Has(unread.text, "--captured: /nowhere/x.safetensors"));
+}
+
+TEST_CASE("weft-engine says where it cannot write a capture") {
+  const std::string engine = "weft-engine --model " WEFT_SOURCE_DIR "/deploy/models/demo ";
+  const Result lost = Call(engine + "--script /dev/null --capture /nowhere/x");
+  CHECK(lost.code != 0);
+  CHECK(Has(lost.text, "--capture: cannot write /nowhere/x.part: No such file or directory"));
+  const Result layer = Call(engine + "--script /dev/null --capture x --capture-layers 6");
+  CHECK(layer.code != 0);
+  CHECK(Has(layer.text, "--capture-layers must be below the model's 6, got 6"));
 }

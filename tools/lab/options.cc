@@ -13,6 +13,7 @@ namespace {
 struct Texts {
   std::string fields = "all", placements = "contiguous,round-robin,rotated,block-cyclic:64",
               ranks = "4,8", modes = "all", m, coverage = "0.99";
+  std::string captured;
   std::string top_k = "256", context = "4096", queries = "200", block = "64", position = "end",
               seed = "1";
 };
@@ -24,6 +25,9 @@ void AddOptions(CLI::App* app, Texts* texts, Options* options) {
   add("--field", &texts->fields,
       "Score fields, with commas, or all: independent, clustered, periodic, drifting, ties, "
       "needle, adversarial (to rotated placement)");
+  app->add_option("--captured", texts->captured,
+                  "Instead of fields: scores that weft-engine --capture wrote, files with commas");
+  app->add_flag("--by-layer", options->spec.by_layer, "Captured scores layer by layer");
   add("--placement", &texts->placements,
       "With commas: contiguous, round-robin, rotated, block-cyclic:b, rotated:b");
   add("--ranks", &texts->ranks, "G, or several with commas: 1 to 4096");
@@ -34,7 +38,9 @@ void AddOptions(CLI::App* app, Texts* texts, Options* options) {
   add("--coverage", &texts->coverage, "gamma for the planner's m: in (0, 1]");
   add("--top-k", &texts->top_k, "K, the tokens a query selects");
   add("--context", &texts->context, "N, the tokens of the context");
-  add("--queries", &texts->queries, "Queries per field and G, each with fresh scores");
+  add("--queries", &texts->queries,
+      "Queries per field and G, each with fresh scores; of captured scores "
+      "so many pairs (default: all)");
   add("--block", &texts->block, "Block size of the block-sparse baseline");
   add("--position", &texts->position,
       "Where queries stand: end of the context, or any position (those that see no more than K "
@@ -64,7 +70,23 @@ std::vector<T> Names(const char* option, const std::string& text, int count, Par
   return values;
 }
 
-void Read(const Texts& texts, Spec* spec) {
+// What the captured scores themselves tell.
+void ReadCaptured(const CLI::App& app, const Texts& texts, Spec* spec) {
+  for (const char* option : {"--field", "--context", "--position", "--seed"}) {
+    if (app.count(option) == 0) continue;
+    throw cli::UsageError(std::string(option) + " is of synthetic fields, not of --captured");
+  }
+  auto captured = std::make_shared<Captured>();
+  for (const std::string& path : cli::Split(texts.captured)) captured->Read(path);
+  if (!captured->complete()) {
+    std::fprintf(stderr, "weft-lab: --capture-limit left queries out of the captured scores\n");
+  }
+  if (app.count("--top-k") == 0) spec->K = captured->topk();
+  if (app.count("--queries") > 0) captured->Thin(static_cast<size_t>(spec->queries));
+  spec->captured = captured;
+}
+
+void Read(const CLI::App& app, const Texts& texts, Spec* spec) {
   using cli::Integer, cli::Integers;
   spec->fields = Names<FieldKind>("--field", texts.fields, kFields, ParseField);
   spec->modes = Names<Mode>("--mode", texts.modes, kModes, ParseMode);
@@ -90,13 +112,19 @@ void Read(const Texts& texts, Spec* spec) {
     throw cli::UsageError("--position must be end or any, got '" + texts.position + "'");
   }
   spec->any_position = texts.position == "any";
+  if (!texts.captured.empty()) {
+    ReadCaptured(app, texts, spec);
+  } else if (spec->by_layer) {
+    throw cli::UsageError("--by-layer needs --captured");
+  }
 }
 
 }  // namespace
 
 int ParseOptions(int argc, char** argv, Options* options) {
   CLI::App app(
-      "weft-lab: plays selection over synthetic score fields, and tells what each placement and "
+      "weft-lab: plays selection over synthetic or captured scores, and tells what each placement "
+      "and "
       "mode keeps of the exact top-K, and what it costs.",
       "weft-lab");
   app.set_version_flag("--version", std::string("weft-lab ") + WEFT_VERSION);
@@ -104,12 +132,15 @@ int ParseOptions(int argc, char** argv, Options* options) {
   AddOptions(&app, &texts, options);
   try {
     app.parse(argc, argv);
-    Read(texts, &options->spec);
+    Read(app, texts, &options->spec);
   } catch (const CLI::ParseError& e) {
     return app.exit(e, std::cout, std::cerr) == 0 ? 0 : 2;
   } catch (const cli::UsageError& e) {
     std::fprintf(stderr, "weft-lab: %s\n", e.what());
     return 2;
+  } catch (const std::runtime_error& e) {  // a file
+    std::fprintf(stderr, "weft-lab: %s\n", e.what());
+    return 1;
   }
   return -1;
 }

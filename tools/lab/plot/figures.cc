@@ -66,7 +66,7 @@ void DrawXTicks(Svg* svg, const Panel& panel) {
 using Figure = double Row::*;
 
 // One panel of curves; lines that coincide stay visible, for later ones are thinner.
-void DrawCurves(Svg* svg, const Panel& panel, const Spec& spec, FieldKind field,
+void DrawCurves(Svg* svg, const Panel& panel, const Spec& spec, const std::string& field,
                 const std::vector<Row>& rows, Figure seen, Figure planned) {
   double width = 1.5 + 1.7 * static_cast<double>(spec.placements.size());
   std::vector<std::pair<double, double>> planner;
@@ -100,6 +100,11 @@ void DrawLegend(Svg* svg, const Spec& spec, double x, double y) {
 }
 
 std::string Setting(const Spec& spec, int64_t G) {
+  if (spec.captured) {
+    return Format(
+        "K = %lld, G = %lld, %zu captured query-layer pairs, less those where nothing is cut",
+        static_cast<long long>(spec.K), static_cast<long long>(G), spec.captured->pairs().size());
+  }
   return Format("K = %lld, G = %lld, N = %lld, %lld queries%s, seed %llu",
                 static_cast<long long>(spec.K), static_cast<long long>(G),
                 static_cast<long long>(spec.N), static_cast<long long>(spec.queries),
@@ -111,11 +116,12 @@ std::string Setting(const Spec& spec, int64_t G) {
 double PanelWidth(const Spec& spec, double left) {
   double legend = 16 + LegendWidth(kPlanner);
   for (const std::string& placement : spec.placements) legend += LegendWidth(placement);
-  return std::max(kLeastPanel, (legend - left) / static_cast<double>(spec.fields.size()) - kGap);
+  return std::max(kLeastPanel,
+                  (legend - left) / static_cast<double>(FieldNames(spec).size()) - kGap);
 }
 
 double Width(const Spec& spec, double left) {
-  return left + (PanelWidth(spec, left) + kGap) * static_cast<double>(spec.fields.size());
+  return left + (PanelWidth(spec, left) + kGap) * static_cast<double>(FieldNames(spec).size());
 }
 
 // What the bars of one panel show, and how much of it is lost.
@@ -152,6 +158,7 @@ std::string CurveFigure(const Spec& spec, int64_t G, const std::vector<Row>& row
   const double width = PanelWidth(spec, kLeft);
   const std::vector<int64_t> lengths = SweepLengths(spec, G);
   const int64_t planned = SmallestM({spec.K, G}, spec.coverage);
+  const std::vector<std::string> fields = FieldNames(spec);
   Svg svg(Width(spec, kLeft), kTop + 2 * (kHeight + kRowGap) + 12);
   svg.Text(16, 26, "What the union of local top-m keeps of the exact top-K", Anchor::kStart, 17,
            kInk, true);
@@ -159,7 +166,7 @@ std::string CurveFigure(const Spec& spec, int64_t G, const std::vector<Row>& row
            Setting(spec, G) + Format("; vertical line: the planner's m = %lld for %g",
                                      static_cast<long long>(planned), spec.coverage));
   DrawLegend(&svg, spec, 16, 68);
-  for (size_t f = 0; f < spec.fields.size(); ++f) {
+  for (size_t f = 0; f < fields.size(); ++f) {
     for (int line = 0; line < 2; ++line) {
       const Panel panel{kLeft + (width + kGap) * static_cast<double>(f),
                         kTop + line * (kHeight + kRowGap),
@@ -172,10 +179,10 @@ std::string CurveFigure(const Spec& spec, int64_t G, const std::vector<Row>& row
       DrawXTicks(&svg, panel);
       const double x = panel.X(static_cast<double>(planned));
       svg.Line(x, panel.y, x, panel.y + panel.height, kGrey, 1.2);
-      DrawCurves(&svg, panel, spec, spec.fields[f], rows, line == 0 ? &Row::coverage : &Row::recall,
+      DrawCurves(&svg, panel, spec, fields[f], rows, line == 0 ? &Row::coverage : &Row::recall,
                  line == 0 ? &Row::planned_coverage : &Row::planned_recall);
       svg.Text(panel.x + panel.width / 2, panel.y - 8,
-               Format("%s: %s", Name(spec.fields[f]), line == 0 ? "coverage" : "recall"),
+               Format("%s: %s", fields[f].c_str(), line == 0 ? "coverage" : "recall"),
                Anchor::kMiddle, 13, kInk, true);
       if (line == 1) {
         svg.Text(panel.x + panel.width, panel.y + panel.height + 32, "m per rank", Anchor::kEnd, 12,
@@ -189,6 +196,7 @@ std::string CurveFigure(const Spec& spec, int64_t G, const std::vector<Row>& row
 std::string LoadFigure(const Spec& spec, int64_t G, int64_t m, const std::vector<Row>& rows) {
   constexpr double kLeft = 176, kHeight = 84, kRowGap = 20;
   const double width = PanelWidth(spec, kLeft);
+  const std::vector<std::string> fields = FieldNames(spec);
   Svg svg(Width(spec, kLeft),
           kTop + (kHeight + kRowGap) * static_cast<double>(spec.placements.size()));
   svg.Text(16, 26, "Where the top-K lies: tokens on the fullest rank, the second fullest, ...",
@@ -204,16 +212,15 @@ std::string LoadFigure(const Spec& spec, int64_t G, int64_t m, const std::vector
   for (size_t p = 0; p < spec.placements.size(); ++p) {
     const double y = kTop + (kHeight + kRowGap) * static_cast<double>(p);
     svg.Text(16, y + kHeight / 2 + 4, spec.placements[p], Anchor::kStart, 13, kInk, true);
-    for (size_t f = 0; f < spec.fields.size(); ++f) {
+    for (size_t f = 0; f < fields.size(); ++f) {
       const Panel panel{
           kLeft + (width + kGap) * static_cast<double>(f), y, width, kHeight, 0, 1, most * 1.05};
       DrawFrame(&svg, panel, Step(most, 4), f == 0, 0);
       if (p == 0) {
-        svg.Text(panel.x + panel.width / 2, y - 8, Name(spec.fields[f]), Anchor::kMiddle, 13, kInk,
-                 true);
+        svg.Text(panel.x + panel.width / 2, y - 8, fields[f], Anchor::kMiddle, 13, kInk, true);
       }
       for (const Row& row : rows) {
-        const bool here = row.field == spec.fields[f] && row.placement == spec.placements[p];
+        const bool here = row.field == fields[f] && row.placement == spec.placements[p];
         if (here && row.m == m) DrawBars(&svg, panel, row, static_cast<double>(m));
       }
     }

@@ -30,7 +30,7 @@ std::string TableText(const std::vector<Row>& rows) {
   const Row* last = nullptr;
   for (const Row& row : rows) {
     if (!last || last->field != row.field || last->G != row.G) {
-      text += Format("%s%s field, G = %lld\n", last ? "\n" : "", Name(row.field), Int(row.G));
+      text += Format("%s%s, G = %lld\n", last ? "\n" : "", row.field.c_str(), Int(row.G));
       text += Format("%-13s %-16s %5s %6s %9s %9s %8s %6s %9s %7s %9s %9s %7s %8s\n", "mode",
                      "placement", "m", "pairs", "coverage", "recall", "best/16", "load", "attended",
                      "ranked", "rows kB", "part. kB", "rounds", "further");
@@ -51,7 +51,7 @@ std::string Csv(const std::vector<Row>& rows) {
       "field,ranks,mode,placement,m,pairs,trivial,coverage,recall,best_recall,imbalance,attended,"
       "ranked,rows_bytes,partial_bytes,second_rounds,further,planned_coverage,planned_recall\n";
   for (const Row& row : rows) {
-    text += Format("%s,%lld,%s,%s,%lld,%lld,%lld,", Name(row.field), Int(row.G), Name(row.mode),
+    text += Format("%s,%lld,%s,%s,%lld,%lld,%lld,", row.field.c_str(), Int(row.G), Name(row.mode),
                    row.placement.c_str(), Int(row.m), Int(row.pairs), Int(row.trivial));
     if (row.pairs == 0) {
       text += ",,,,,,,,,";

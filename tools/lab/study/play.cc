@@ -4,6 +4,8 @@
 #include <functional>
 #include <numeric>
 
+#include "kernels/select/second_round.h"
+
 namespace weft::lab {
 namespace {
 
@@ -22,18 +24,16 @@ void Count(const Shards& shards, const Item* items, size_t n, Outcome* outcome) 
   outcome->attended += static_cast<int64_t>(n);
 }
 
-// The union's K-th item; no item when it has fewer.
-Item KthOfUnion(const Shards& shards, int64_t m) {
-  std::vector<Item> united;
+// What the ranks conclude from the first lists.
+SecondRound Plan(const Shards& shards, int64_t m) {
+  std::vector<uint64_t> united;
+  std::vector<Item> excluded;
   for (const auto& items : shards.local) {
-    united.insert(united.end(), items.begin(),
-                  items.begin() + static_cast<int64_t>(Taken(items, m)));
+    const size_t taken = Taken(items, m);
+    for (size_t i = 0; i < taken; ++i) united.push_back(OrderRank(items[i]));
+    excluded.push_back(taken < items.size() ? items[taken] : Item{});
   }
-  const auto K = static_cast<size_t>(shards.K);
-  if (united.size() < K) return Item{};
-  std::nth_element(united.begin(), united.begin() + static_cast<int64_t>(K - 1), united.end(),
-                   Precedes);
-  return united[K - 1];
+  return PlanSecondRound(&united, excluded, shards.K);
 }
 
 }  // namespace
@@ -88,12 +88,12 @@ Outcome PlayCertified(const Shards& shards, int64_t m) {
   Outcome outcome = PlayInterleaved(shards, m);
   if (outcome.covered) return outcome;
   outcome.second_round = true;
-  const Item bound = KthOfUnion(shards, m);
-  for (const auto& items : shards.local) {
-    const size_t first = Taken(items, m);
+  const SecondRound round = Plan(shards, m);
+  for (size_t rank = 0; rank < shards.local.size(); ++rank) {
+    const auto& items = shards.local[rank];
+    const size_t first = Taken(items, m), last = Taken(items, m + round.most[rank]);
     size_t end = first;
-    const size_t most = Taken(items, shards.K);
-    while (end < most && Precedes(items[end], bound)) ++end;
+    while (end < last && OrderRank(items[end]) > round.bound) ++end;
     Count(shards, items.data() + first, end - first, &outcome);
     outcome.further += static_cast<int64_t>(end - first);
   }

@@ -104,10 +104,35 @@ class Tally {
   Row row_;
 };
 
+// Where scores come from: a synthetic field, or captured pairs.
+struct Source {
+  std::string name;
+  FieldKind kind = FieldKind::kIndependent;
+  std::vector<const CapturedPair*> pairs;
+};
+
+std::vector<Source> Sources(const Spec& spec) {
+  std::vector<Source> sources;
+  if (!spec.captured) {
+    for (FieldKind kind : spec.fields) sources.push_back({Name(kind), kind, {}});
+    return sources;
+  }
+  const std::vector<int32_t> layers =
+      spec.by_layer ? spec.captured->Layers() : std::vector<int32_t>{-1};
+  for (int32_t layer : layers) {
+    Source source{layer < 0 ? "captured" : "layer " + std::to_string(layer), {}, {}};
+    for (const CapturedPair& pair : spec.captured->pairs()) {
+      if (layer < 0 || pair.layer == layer) source.pairs.push_back(&pair);
+    }
+    sources.push_back(std::move(source));
+  }
+  return sources;
+}
+
 // The tallies of one field and G, in the order of the table: by mode, m, placement.
-std::vector<Tally> Tallies(const Spec& spec, FieldKind field, int64_t G) {
+std::vector<Tally> Tallies(const Spec& spec, const std::string& field, int64_t G) {
   std::vector<Tally> tallies;
-  const LoadLaw law{spec.K, G, spec.any_position ? 0 : spec.N};
+  const LoadLaw law{spec.K, G, spec.captured || spec.any_position ? 0 : spec.N};
   for (Mode mode : spec.modes) {
     Row row;
     row.field = field;
@@ -131,20 +156,32 @@ std::vector<Tally> Tallies(const Spec& spec, FieldKind field, int64_t G) {
   return tallies;
 }
 
-void PlayQuery(const Spec& spec, FieldKind field, int64_t G, int64_t query,
-               std::vector<Tally>* tallies) {
-  const Placement target{static_cast<int32_t>(G), 1, true};  // the default placement
-  std::vector<float> scores = MakeField(field, spec.N, target, spec.seed, query, spec.queries);
-  if (spec.any_position) {
-    Random random(SplitMix64(spec.seed + 0x517) ^ static_cast<uint64_t>(query));
-    scores.resize(static_cast<size_t>(1 + random.Below(spec.N)));
+struct Query {
+  std::vector<float> scores;  // of all visible tokens
+  int64_t context = 0;        // what contiguous placement takes for the whole
+};
+
+Query MakeQuery(const Spec& spec, const Source& source, int64_t G, int64_t number) {
+  if (spec.captured) {
+    const CapturedPair& pair = *source.pairs[static_cast<size_t>(number)];
+    return {pair.Scores(), pair.context};
   }
-  const std::vector<Item> order = Ordered(scores);
-  const auto t = static_cast<int64_t>(scores.size()) - 1;
+  const Placement target{static_cast<int32_t>(G), 1, true};  // the default placement
+  Query query{MakeField(source.kind, spec.N, target, spec.seed, number, spec.queries), spec.N};
+  if (spec.any_position) {
+    Random random(SplitMix64(spec.seed + 0x517) ^ static_cast<uint64_t>(number));
+    query.scores.resize(static_cast<size_t>(1 + random.Below(spec.N)));
+  }
+  return query;
+}
+
+void PlayQuery(const Spec& spec, const Query& query, int64_t G, std::vector<Tally>* tallies) {
+  const std::vector<Item> order = Ordered(query.scores);
+  const auto t = static_cast<int64_t>(query.scores.size()) - 1;
   bool first = true;
   for (const std::string& name : spec.placements) {
     Placement placement;
-    ParsePlacement(name, static_cast<int32_t>(G), spec.N, &placement);
+    ParsePlacement(name, static_cast<int32_t>(G), query.context, &placement);
     const Shards shards = Shard(order, placement, spec.K);
     ExchangeShape shape;
     shape.G = G;
@@ -156,7 +193,7 @@ void PlayQuery(const Spec& spec, FieldKind field, int64_t G, int64_t query,
       // A row that sees no more than K tokens keeps them all, whatever m is.
       const bool everything = t + 1 <= spec.K;
       const Outcome outcome =
-          everything ? Outcome{} : Play(row.mode, shards, scores, row.m, spec.block);
+          everything ? Outcome{} : Play(row.mode, shards, query.scores, row.m, spec.block);
       tally.Add(shards, outcome, shape);
     }
     first = false;
@@ -205,15 +242,24 @@ std::vector<int64_t> ListLengths(const Spec& spec, int64_t G) {
   return {SmallestM({spec.K, G}, spec.coverage)};
 }
 
+std::vector<std::string> FieldNames(const Spec& spec) {
+  std::vector<std::string> names;
+  for (const Source& source : Sources(spec)) names.push_back(source.name);
+  return names;
+}
+
 std::vector<Row> Run(const Spec& spec, const std::function<void(int64_t, int64_t)>& progress) {
   std::vector<Row> rows;
-  const auto all = static_cast<int64_t>(spec.fields.size() * spec.ranks.size());
+  const std::vector<Source> sources = Sources(spec);
+  const auto all = static_cast<int64_t>(sources.size() * spec.ranks.size());
   int64_t done = 0;
-  for (FieldKind field : spec.fields) {
+  for (const Source& source : sources) {
+    const int64_t queries =
+        spec.captured ? static_cast<int64_t>(source.pairs.size()) : spec.queries;
     for (int64_t G : spec.ranks) {
-      std::vector<Tally> tallies = Tallies(spec, field, G);
-      for (int64_t query = 0; query < spec.queries; ++query) {
-        PlayQuery(spec, field, G, query, &tallies);
+      std::vector<Tally> tallies = Tallies(spec, source.name, G);
+      for (int64_t number = 0; number < queries; ++number) {
+        PlayQuery(spec, MakeQuery(spec, source, G, number), G, &tallies);
       }
       for (const Tally& tally : tallies) rows.push_back(tally.Mean());
       if (progress) progress(++done, all);

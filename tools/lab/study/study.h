@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "tools/lab/study/captured.h"
 #include "tools/lab/study/field.h"
 #include "tools/lab/study/play.h"
 
@@ -23,6 +25,9 @@ bool ParseMode(const std::string& name, Mode* mode);
 
 struct Spec {
   std::vector<FieldKind> fields;
+  // Instead of fields, N, queries, any_position and seed: pairs that an engine captured.
+  std::shared_ptr<const Captured> captured;
+  bool by_layer = false;  // of the captured pairs: each layer by itself
   std::vector<std::string> placements;
   std::vector<int64_t> ranks;
   std::vector<Mode> modes;
@@ -37,7 +42,7 @@ struct Spec {
 };
 
 struct Row {
-  FieldKind field = FieldKind::kIndependent;
+  std::string field;      // its name, "captured", or "layer L"
   std::string placement;  // "-" for the modes that know none
   int64_t G = 1;
   Mode mode = Mode::kExact;
@@ -58,6 +63,9 @@ struct Row {
 
   double planned_coverage = 1, planned_recall = 1;  // of the law of loads for this m
 };
+
+// Names of the rows' fields, in their order.
+std::vector<std::string> FieldNames(const Spec& spec);
 
 // progress(done, all), where given, after each field and G.
 std::vector<Row> Run(const Spec& spec,

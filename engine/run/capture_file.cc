@@ -1,0 +1,52 @@
+#include "engine/run/capture_file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+namespace weft {
+
+CaptureFile::CaptureFile(const std::string& path)
+    : path_(path),
+      part_path_(path + ".part"),
+      part_(part_path_, std::ios::binary | std::ios::trunc) {
+  if (!part_) Fail(part_path_, errno);
+}
+
+CaptureFile::~CaptureFile() {
+  part_.close();
+  std::error_code ignored;
+  std::filesystem::remove(part_path_, ignored);
+}
+
+void CaptureFile::Fail(const std::string& path, int error) const {
+  throw std::runtime_error("--capture: cannot write " + path + ": " + std::strerror(error));
+}
+
+void CaptureFile::Add(const std::string& name, const std::vector<float>& values) {
+  const auto bytes = static_cast<int64_t>(values.size() * sizeof(float));
+  const nlohmann::json entry = {
+      {"dtype", "F32"}, {"shape", {values.size()}}, {"data_offsets", {bytes_, bytes_ + bytes}}};
+  entries_ += ",\"" + name + "\":" + entry.dump();
+  if (!part_.write(reinterpret_cast<const char*>(values.data()), bytes) && error_ == 0) {
+    error_ = errno;
+  }
+  bytes_ += bytes;
+  ++tensors_;
+}
+
+void CaptureFile::Finish(const std::map<std::string, std::string>& metadata) {
+  if (!part_.flush()) Fail(part_path_, error_ != 0 ? error_ : errno);
+  std::string header = "{\"__metadata__\":" + nlohmann::json(metadata).dump() + entries_ + "}";
+  header.resize((header.size() + 7) / 8 * 8, ' ');  // tensors start aligned
+  const uint64_t length = header.size();
+  std::ofstream out(path_, std::ios::binary | std::ios::trunc);
+  out.write(reinterpret_cast<const char*>(&length), sizeof(length));
+  out << header;
+  if (bytes_ > 0) out << std::ifstream(part_path_, std::ios::binary).rdbuf();
+  if (!out.flush()) Fail(path_, errno);
+}
+
+}  // namespace weft
