@@ -28,6 +28,8 @@ const std::map<std::string, bool> kPartitions = {{"gather", false}, {"reduce", t
 const std::map<std::string, ExpertSharing> kExperts = {{"auto", ExpertSharing::kAuto},
                                                        {"split", ExpertSharing::kSplit},
                                                        {"whole", ExpertSharing::kWhole}};
+const std::map<std::string, Backend> kBackends = {
+    {"auto", Backend::kAuto}, {"cpu", Backend::kCpu}, {"cuda", Backend::kCuda}};
 const std::map<std::string, bool> kPlacements = {{"rotated", true}, {"round-robin", false}};
 
 template <typename T>
@@ -74,9 +76,11 @@ void AddModelOptions(CLI::App& app, EngineOptions* o) {
       "--script", o->script,
       "run the requests of this file, print the results, and end; one JSON object a line (- for "
       "standard input) with prompt_ids, and any of max_tokens, stop_ids, committed_ids, "
-      "logprobs_from, temperature, top_p, seed, cache_salt, priority, client_id, selection {mode, "
-      "index_topk, coverage}, selected {layers, outputs}: tell what attention read for these output "
-      "tokens");
+      "logprobs_from, prompt_logprobs, temperature, top_p, top_k, min_p, seed, repetition_penalty, "
+      "frequency_penalty, presence_penalty, logit_bias, min_tokens, logprobs, cache_salt, "
+      "priority, "
+      "client_id, selection {mode, index_topk, coverage}, selected {layers, outputs}: tell what "
+      "attention read for these output tokens");
   AddChoice(app, "--partition", &o->reduce, kPartitions,
             "gather: weights by output features, the same bits for every number of ranks; reduce: "
             "in pairs, with one sum over the ranks a block");
@@ -90,6 +94,19 @@ void AddModelOptions(CLI::App& app, EngineOptions* o) {
   app.add_option("--isa", o->isa, "CPU kernels; auto takes the best that all ranks have")
       ->check(CLI::IsMember({"auto", "scalar", "avx2", "avx512"}))
       ->capture_default_str();
+  AddChoice(
+      app, "--backend", &o->backend, kBackends,
+      "auto takes cuda when every rank has a Hopper GPU of its own, else cpu; rank 0 decides");
+  app.add_option(
+         "--device", o->devices,
+         "GPUs of a host by the ranks on it, as 0,2; by default the first rank takes GPU 0, "
+         "the next GPU 1")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("GPU,...")
+      ->check(CLI::Range(0, 1023));
+  AddChoice(app, "--share-device", &o->share_device, kSwitch,
+            "let several ranks use one GPU, exchanging through the host: slow, for tests");
   app.add_option("--startup-timeout", o->startup_timeout, "seconds to wait for missing ranks")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -122,8 +139,10 @@ void AddSelectionOptions(CLI::App& app, EngineOptions* o) {
                                                     : "must be in (0, 1], got " + text;
       });
   AddChoice(app, "--m-rule", &o->m_rule, kRules, "how m follows from K, G and gamma");
-  app.add_option("--audit", o->audit,
-                 "share of queries that are also ranked exactly, to check certificates and recall")
+  app.add_option(
+         "--audit", o->audit,
+         "share of queries that are also ranked exactly, to check certificates and recall; CPU "
+         "backend alone")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   AddChoice(app, "--placement", &o->rotated, kPlacements, "how positions are spread over ranks");
@@ -218,6 +237,12 @@ bool ParseOptions(int argc, char** argv, EngineOptions* options, int* exit_code)
     if (options->experts != ExpertSharing::kAuto && !options->reduce) {
       throw CLI::ValidationError("--experts", "needs --partition reduce");
     }
+    if (options->backend == Backend::kCuda && options->reduce) {
+      throw CLI::ValidationError("--partition", "reduce is for --backend cpu");
+    }
+    if (options->backend == Backend::kCuda && !options->capture.path.empty()) {
+      throw CLI::ValidationError("--capture", "is for --backend cpu");
+    }
     ReadCaptureTexts(capture, &options->capture);
   } catch (const CLI::ParseError& error) {
     // One voice for the job, before MPI runs.
@@ -248,6 +273,7 @@ Settings SettingsOf(const EngineOptions& o, const std::string& fingerprint) {
           {"kv_dtype", Name(o.kv_dtype)},
           {"index_dtype", Name(o.index_dtype)},
           {"page_tokens", std::to_string(o.page_tokens)},
+          {"backend", Name(o.backend)},
           {"exchange", Name(o.exchange)},
           {"exchange_memory", std::to_string(o.exchange_memory)},
           {"max_step_tokens", std::to_string(o.max_step_tokens)},

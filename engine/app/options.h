@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/app/backend.h"
 #include "engine/control/control.h"
 #include "engine/core/engine.h"
 #include "engine/model/config.h"
@@ -56,6 +57,9 @@ struct EngineOptions {
   bool prefix_cache = true;
   int32_t threads = 0;  // per rank; 0: cores over ranks of the host
   std::string isa = "auto";
+  Backend backend = Backend::kAuto;
+  std::vector<int32_t> devices;  // GPUs by local rank; empty: as the driver counts them
+  bool share_device = false;     // several ranks on a GPU
   double startup_timeout = 600;  // seconds to wait for missing ranks
   double step_timeout = 300;     // seconds a collective may take
   std::string log_level = "info";

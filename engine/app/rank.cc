@@ -2,20 +2,19 @@
 
 #include <spdlog/spdlog.h>
 
-#include <algorithm>
 #include <chrono>
-#include <cstdlib>
-#include <fstream>
 #include <memory>
-#include <thread>
+#include <stdexcept>
 
+#include "engine/app/device_probe.h"
+#include "engine/app/load.h"
 #include "engine/app/script.h"
 #include "engine/control/peer_watch.h"
 #include "engine/core/identity.h"
-#include "engine/model/weights.h"
 #include "engine/run/capture.h"
-#include "engine/run/runner.h"
-#include "kernels/cpu/thread_pool.h"
+#if WEFT_CUDA
+#include "engine/comm/device_communicator.h"
+#endif
 #if WEFT_GRPC
 #include "engine/rpc/serve_grpc.h"
 #endif
@@ -27,115 +26,36 @@ std::chrono::milliseconds Milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
-int EnvironmentNumber(const char* name, int otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::atoi(text);
-}
-
-// Ranks of this job on this host, as the launcher says.
-int RanksHere(int ranks) { return EnvironmentNumber("OMPI_COMM_WORLD_LOCAL_SIZE", ranks); }
-
-int ThreadsOf(const EngineOptions& options, int ranks) {
-  if (options.threads > 0) return options.threads;
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / RanksHere(ranks));
-}
-
-// The lowest value of all ranks.
-int64_t Lowest(Communicator* comm, int64_t value) {
-  int64_t negated = -value;
-  comm->AllReduce(&negated, 1, Reduce::kMaxI64);
-  return -negated;
-}
-
-const Ops& AgreeOnOps(const EngineOptions& options, Communicator* comm) {
-  Isa isa = DetectIsa();
-  if (options.isa != "auto") {
-    Isa wanted;
-    ParseIsa(options.isa, &wanted);
-    if (wanted > isa) {
-      throw std::invalid_argument("--isa " + options.isa +
-                                  " asks for more than this machine has (" + Name(isa) + ")");
-    }
-    isa = wanted;
-  }
-  return CpuOps(static_cast<Isa>(Lowest(comm, static_cast<int>(isa))));
-}
-
-// MemAvailable: free memory, and file cache that can be given up.
-int64_t AvailableBytes() {
-  std::ifstream file("/proc/meminfo");
-  std::string name, unit;
-  for (int64_t kilobytes; file >> name >> kilobytes; std::getline(file, unit)) {
-    if (name == "MemAvailable:") return kilobytes * 1024;
-  }
-  throw std::runtime_error("/proc/meminfo does not tell MemAvailable: give --kv-memory");
-}
-
-int64_t PagesOf(const EngineOptions& options, const ModelConfig& config, const CacheOptions& cache,
-                Communicator* comm) {
-  const int64_t page_bytes = Caches::BytesPerPage(config, cache);
-  int64_t pages = options.kv_memory / page_bytes;
-  if (options.kv_memory == 0) {
-    const int64_t fair = AvailableBytes() * 2 / 5 / RanksHere(comm->size()) / page_bytes;
-    const int64_t per_page = int64_t{cache.page_tokens} * comm->size();
-    const int64_t longest = (options.max_context + per_page - 1) / per_page;
-    pages = std::min(fair, 4 * longest) + 1;
-  }
-  pages = Lowest(comm, std::min<int64_t>(pages, INT32_MAX / cache.page_tokens));
-  if (pages < 2) {
-    throw std::invalid_argument(
-        "the cache memory of every rank (--kv-memory, or a share of what is "
-        "free) must hold at least 2 pages of " +
-        std::to_string(page_bytes) + " bytes; it holds " + std::to_string(pages));
-  }
-  return pages;
-}
-
-LoadProgress ProgressPrinter(int rank) {
-  if (rank != 0) return nullptr;
-  auto last = std::make_shared<int64_t>(-1);
-  return [last](int64_t done, int64_t total) {
-    const int64_t tenth = total > 0 ? done * 10 / total : 10;
-    if (tenth == *last) return;
-    *last = tenth;
-    spdlog::info("weights: {} of {} MB", done >> 20, total >> 20);
-  };
-}
-
-struct Ready {
-  ModelConfig config;
-  std::string fingerprint;
-  std::unique_ptr<Communicator> comm;
-  std::unique_ptr<ThreadPool> pool;
-  std::unique_ptr<Runner> runner;
-  const Ops* ops;
-  RunnerOptions run;
-  Partition partition;
-  Hooks hooks;
-  std::unique_ptr<Capture> capture;
-};
-
 std::string PlacementName(const Placement& placement) {
   return std::string(placement.rotated ? "rotated" : "round-robin") +
          " b=" + std::to_string(placement.block) + " G=" + std::to_string(placement.ranks);
 }
 
 EngineIdentity IdentityOf(const EngineOptions& options, const Ready& ready) {
-  const std::string arithmetic = std::string("cpu fp32, kv ") + Name(options.kv_dtype) +
-                                 ", index " + Name(options.index_dtype);
-  return {ready.fingerprint,
-          PlacementName(ready.run.placement),
-          Name(ready.partition),
-          Name(ready.run.exchange),
-          arithmetic,
-          ready.ops->name};
+  // On GPUs products run on bf16 tensor cores, unless the cache asks for more (MakeCudaRunner).
+  const bool bf16 = ready.backend.cuda && options.kv_dtype != DType::kF32;
+  std::string arithmetic =
+      std::string(ready.backend.cuda ? "cuda " : "cpu ") + (bf16 ? "bf16" : "fp32");
+  arithmetic +=
+      std::string(", kv ") + Name(options.kv_dtype) + ", index " + Name(options.index_dtype);
+  EngineIdentity identity;
+  identity.model = ready.fingerprint;
+  identity.placement = PlacementName(ready.run.placement);
+  identity.partition = Name(ready.partition);
+  identity.exchange = Name(ready.run.exchange);
+  identity.arithmetic = arithmetic;
+  identity.isa = ready.isa;
+  return identity;
 }
 
 SchedulerOptions SchedulingOf(const EngineOptions& options, const Ready& ready,
                               const EngineIdentity& identity) {
-  SchedulerOptions scheduling{options.max_step_tokens, options.max_sequences,
-                              ready.run.placement.ranks, options.page_tokens,
-                              ready.run.cache.pages};
+  SchedulerOptions scheduling;
+  scheduling.max_step_tokens = options.max_step_tokens;
+  scheduling.max_sequences = options.max_sequences;
+  scheduling.ranks = ready.run.placement.ranks;
+  scheduling.page_tokens = options.page_tokens;
+  scheduling.pages = ready.run.cache.pages;
   scheduling.prefix_cache = options.prefix_cache;
   for (const std::string& name : {identity.model, identity.placement, identity.partition,
                                   identity.exchange, identity.arithmetic}) {
@@ -147,32 +67,52 @@ SchedulerOptions SchedulingOf(const EngineOptions& options, const Ready& ready,
   return scheduling;
 }
 
-void MakeRunner(const EngineOptions& options, const CheckpointFolder& folder, Ready* ready) {
-  const int rank = ready->comm->rank(), ranks = ready->comm->size();
-  ready->ops = &AgreeOnOps(options, ready->comm.get());
-  ready->pool = std::make_unique<ThreadPool>(ThreadsOf(options, ranks));
-  ready->run.placement = {ranks, options.block_size, options.rotated};
-  ready->run.cache = {options.kv_dtype, options.index_dtype, options.page_tokens, 0};
-  ready->run.cache.pages = PagesOf(options, ready->config, ready->run.cache, ready->comm.get());
-  ready->run.max_sequences = options.max_sequences;
-  ready->run.exchange = options.exchange;
-  ready->run.audit = options.audit;
-  ready->run.exchange_bytes = options.exchange_memory;
-  if (!options.capture.path.empty()) {
-    ready->capture = std::make_unique<Capture>(options.capture, ready->config, ready->fingerprint,
-                                               ready->run.placement, ready->comm.get());
-    ready->capture->Attach(&ready->hooks);
+// The first option given that the CPU alone knows, or "".
+std::string OnlyOnCpu(const EngineOptions& options) {
+  if (options.audit > 0) return "--audit";
+  if (options.reduce) return "--partition reduce";
+  if (!options.capture.path.empty()) return "--capture";
+  return "";
+}
+
+// Rank 0's choice for all.
+BackendDecision Decide(const EngineOptions& options, const RankFacts& own,
+                       const std::vector<Settings>& others) {
+  std::vector<RankFacts> facts = {own};
+  for (const Settings& settings : others) facts.push_back(ToRankFacts(settings));
+  const std::string only_cpu = OnlyOnCpu(options);
+  if (options.backend == Backend::kAuto && !only_cpu.empty()) {
+    BackendDecision decision = DecideBackend(Backend::kCpu, false, false, facts);
+    decision.reason = "backend cpu: " + only_cpu + " is not for GPUs";
+    return decision;
   }
-  ready->partition = PartitionOf(options, ready->config, ranks);
-  ModelWeights weights =
-      LoadWeights(ready->config, folder, rank, ranks, ready->partition, ProgressPrinter(rank));
-  spdlog::debug("weights of this rank: {} MB", weights.packed_bytes >> 20);
-  ready->runner =
-      std::make_unique<Runner>(ready->config, std::move(weights), ready->run, ready->comm.get(),
-                               *ready->ops, ready->pool->exec(), ready->hooks);
+#if WEFT_CUDA
+  BackendDecision decision =
+      DecideBackend(options.backend, options.share_device, HaveNccl(), facts);
+  if (decision.cuda && !decision.staged && facts.size() > 1) decision.nccl_id = NewNcclId();
+  return decision;
+#else
+  return DecideBackend(options.backend, options.share_device, false, facts);
+#endif
+}
+
+// What the cache can hold of what is allowed.
+int32_t LongestContext(const EngineOptions& options, const RunnerOptions& run) {
+  const int64_t held = (run.cache.pages - 1) * run.cache.page_tokens * run.placement.ranks;
+  if (held >= options.max_context) return options.max_context;
+  spdlog::warn(
+      "the cache holds {} tokens, so that is the longest context, not {}; --kv-memory, and more "
+      "ranks, make it larger",
+      held, options.max_context);
+  return static_cast<int32_t>(held);
 }
 
 void LogAudit(const SelectionFigures& figures) {
+  if (figures.audited == 0) {
+    return spdlog::info(
+        "audit: nothing to check; only queries with more than K tokens are, in interleaved and "
+        "certified mode");
+  }
   spdlog::info("audit: {} of {} pairs, {} wrong certificates, recall {:.6f}", figures.audited,
                figures.pairs, figures.audit_wrong,
                figures.audit_recall_sum / static_cast<double>(figures.audited));
@@ -190,12 +130,15 @@ void Lead(const EngineOptions& options, ControlServer* control,
           Ready* ready) {
   const RunnerOptions& run = ready->run;
   const EngineIdentity identity = IdentityOf(options, *ready);
-  EngineLimits limits{ready->config.vocab, options.max_context, options.max_index_topk,
-                      options.max_waiting};
+  EngineLimits limits;
+  limits.vocab = ready->config.vocab;
+  limits.max_context = LongestContext(options, run);
+  limits.max_index_topk = options.max_index_topk;
+  limits.max_waiting = options.max_waiting;
   if (options.max_waiting_per_client > 0) {
     limits.max_waiting_per_client = options.max_waiting_per_client;
   }
-  limits.layers = ready->config.layers;
+  if (!ready->backend.cuda) limits.layers = ready->config.layers;  // GPUs do not tell selections
   SelectionDefaults defaults;
   defaults.mode = options.selection;
   defaults.topk = options.index_topk;
@@ -212,15 +155,18 @@ void Lead(const EngineOptions& options, ControlServer* control,
   SelectionPlan plan;
   engine.ResolveSelection({}, &plan);
   spdlog::info(
-      "{}: {} layers, {} ranks x {} threads ({}), {} selection K={} m={}, {}, partition {}, "
-      "exchange {}, cache {} tokens in {} pages of {} KB a rank ({})",
-      ready->config.model_type, ready->config.layers, run.placement.ranks,
-      ready->pool->exec().workers, identity.isa, Name(plan.mode), plan.topk, plan.m,
-      identity.placement, identity.partition, identity.exchange,
+      "{}: {} layers, {} ranks x {}, {} selection K={} m={}, {}, partition {}, exchange {}, cache "
+      "{} tokens in {} pages of {} KB a rank ({})",
+      ready->config.model_type, ready->config.layers, run.placement.ranks, ready->computing,
+      Name(plan.mode), plan.topk, plan.m, identity.placement, identity.partition, identity.exchange,
       (run.cache.pages - 1) * run.cache.page_tokens * run.placement.ranks, run.cache.pages - 1,
       Caches::BytesPerPage(ready->config, run.cache) >> 10, identity.arithmetic);
   auto peers = std::make_unique<PeerWatch>(control->Descriptors(), [ready](size_t worker) {
-    ready->comm->Abort("rank " + std::to_string(worker + 1) + " is gone");
+    const std::string reason = "rank " + std::to_string(worker + 1) + " is gone";
+    ready->comm->Abort(reason);
+#if WEFT_CUDA
+    if (ready->device_comm) ready->device_comm->Abort(reason);
+#endif
   });
   const Watch watch{control->Descriptors(), [control] {
                       if (const auto rank = control->DeadRank()) {
@@ -238,13 +184,13 @@ void Lead(const EngineOptions& options, ControlServer* control,
     throw std::invalid_argument("this build has no gRPC door: give --script");
 #endif
   }
-  if (audit.audited > 0) LogAudit(audit);
+  if (options.audit > 0) LogAudit(audit);
   if (ready->capture) FinishCapture(options, ready->capture.get());
   peers.reset();  // they hang up when told to leave
   control->Send({FrameType::kShutdown, ""});
 }
 
-void Follow(ControlClient* control, Runner* runner) {
+void Follow(ControlClient* control, StepRunner* runner) {
   for (;;) {
     const Frame frame = control->Receive();
     if (frame.type == FrameType::kShutdown) return;
@@ -265,6 +211,11 @@ void RunRank(EngineOptions options, MpiSession* session, SignalWaiter* signals) 
   ready.fingerprint = Fingerprint(folder);
   const Settings settings = SettingsOf(options, ready.fingerprint);
   const bool one_host = RanksHere(session->size()) == session->size();
+  RankFacts own{HostName(), {}};
+  if (options.backend != Backend::kCpu) {
+    own.device = ProbeDevice(options.devices, LocalRank(session->rank()));
+  }
+  ready.device = own.device;
 
   std::unique_ptr<ControlServer> server;
   std::unique_ptr<ControlClient> client;
@@ -273,13 +224,19 @@ void RunRank(EngineOptions options, MpiSession* session, SignalWaiter* signals) 
   }
   const std::string address = session->BroadcastText(server ? server->Address() : "");
   if (server) {
-    server->Accept(session->size(), settings, Milliseconds(options.startup_timeout));
+    server->Accept(session->size(), settings, Milliseconds(options.startup_timeout),
+                   [&](const std::vector<Settings>& others) {
+                     ready.backend = Decide(options, own, others);
+                     return Encode(ready.backend);
+                   });
+    spdlog::info("{}", ready.backend.reason);
   } else {
-    client = std::make_unique<ControlClient>(address, session->rank(), settings,
-                                             Milliseconds(options.startup_timeout));
+    client = std::make_unique<ControlClient>(
+        address, session->rank(), settings, Milliseconds(options.startup_timeout), ToSettings(own));
+    ready.backend = DecodeDecision(client->welcome());
   }
   ready.comm = session->MakeCommunicator();
-  MakeRunner(options, folder, &ready);
+  Load(options, folder, &ready);
   ready.comm->SetDeadline(Milliseconds(options.step_timeout));
   if (server) {
     Lead(options, server.get(), signals, &ready);

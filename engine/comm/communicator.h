@@ -49,7 +49,8 @@ class Communicator {
   void Broadcast(void* data, size_t bytes, int root);
 
   // In place, over `count` elements. Sums of floats run in ascending rank order on every rank, so
-  // that the result is the same everywhere and in every run.
+  // that the result is the same everywhere and in every run (NCCL, from three ranks on: only where
+  // asked for).
   void AllReduce(void* data, size_t count, Reduce op);
 
   // recv (counts[rank()] elements) = this rank's block of the sum over ranks of send (sum of
@@ -60,12 +61,22 @@ class Communicator {
   virtual void GroupBegin() {}
   virtual void GroupEnd() {}
 
+  // Device communicators: whether a CUDA graph may hold the collectives.
+  virtual bool Capturable() const { return true; }
+  // Device communicators: the stream now holds captured collectives, a graph's, that are to be done
+  // within the deadline like any other.
+  virtual void Launched(const char* /*what*/) {}
+
   // Wakes every rank that waits in a collective, here and on the others, with CommError(reason).
   // May be called from any thread.
   virtual void Abort(const std::string& reason) = 0;
+  // Why collectives end here, as far as it is known without waiting; "" while they go on. From any
+  // thread.
+  virtual std::string AbortReason() const = 0;
 
   // A collective that takes longer than this throws. Default: 5 minutes.
   void SetDeadline(std::chrono::milliseconds deadline) { deadline_ = deadline; }
+  std::chrono::milliseconds deadline() const { return deadline_; }
 
   const CommStats& stats() const { return stats_; }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <thread>
 
 #include "engine/comm/reduce.h"
@@ -64,6 +65,7 @@ void MpiCommunicator::Receive(void* data, size_t bytes, int from) {
     const int n = static_cast<int>(std::min(kMaxMessage, bytes - at));
     requests_.push_back(MPI_REQUEST_NULL);
     expected_.push_back(n);
+    peers_.push_back(from);
     CheckMpi(MPI_Irecv(static_cast<std::byte*>(data) + at, n, MPI_BYTE, from, kTag, data_,
                        &requests_.back()),
              "MPI_Irecv");
@@ -76,6 +78,7 @@ void MpiCommunicator::Send(const void* data, size_t bytes, int to) {
     const int n = static_cast<int>(std::min(kMaxMessage, bytes - at));
     requests_.push_back(MPI_REQUEST_NULL);
     expected_.push_back(-1);
+    peers_.push_back(to);
     CheckMpi(MPI_Isend(static_cast<const std::byte*>(data) + at, n, MPI_BYTE, to, kTag, data_,
                        &requests_.back()),
              "MPI_Isend");
@@ -99,7 +102,8 @@ void MpiCommunicator::Wait(const char* what) {
       const auto waited = std::chrono::steady_clock::now() - start;
       nap = waited > kYieldFor;
       if (waited > deadline_) {
-        Fail("rank " + std::to_string(rank_) + " passed the deadline in " + what);
+        Fail("rank " + std::to_string(rank_) + " passed the deadline in " + what +
+             ", waiting for rank(s) " + Unfinished());
       }
     }
     if (nap) {
@@ -111,6 +115,17 @@ void MpiCommunicator::Wait(const char* what) {
   CheckReceived(what, false);
   requests_.clear();
   expected_.clear();
+  peers_.clear();
+}
+
+std::string MpiCommunicator::Unfinished() const {
+  std::set<int> ranks;
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    if (requests_[i] != MPI_REQUEST_NULL) ranks.insert(peers_[i]);
+  }
+  std::string text;
+  for (const int r : ranks) text += (text.empty() ? "" : ", ") + std::to_string(r);
+  return text;
 }
 
 // A message of another size than expected means that ranks are out of step.
@@ -138,6 +153,11 @@ void MpiCommunicator::Abort(const std::string& reason) {
   reason_ = reason;
   *failed_ = true;
   aborted_ = true;
+}
+
+std::string MpiCommunicator::AbortReason() const {
+  const std::lock_guard lock(reason_mutex_);
+  return reason_;
 }
 
 void MpiCommunicator::PollAbort() {

@@ -26,6 +26,7 @@ class MpiCommunicator : public Communicator {
   // From another thread than the owner's, the other ranks hear of it when the owner is in its next
   // collective: MPI_THREAD_FUNNELED forbids to tell them from here.
   void Abort(const std::string& reason) override;
+  std::string AbortReason() const override;
 
  protected:
   void DoAllGather(const void* send, void* recv, const std::vector<size_t>& bytes) override;
@@ -42,6 +43,7 @@ class MpiCommunicator : public Communicator {
   // Until all posted messages are through; throws CommError.
   void Wait(const char* what);
   void CheckReceived(const char* what, bool in_status);
+  std::string Unfinished() const;
   void ThrowIfAborted();
   void PollAbort();
   void TellAbort();
@@ -53,6 +55,7 @@ class MpiCommunicator : public Communicator {
   std::vector<MPI_Request> requests_;
   std::vector<MPI_Status> statuses_;
   std::vector<int> expected_;  // bytes of each request, -1 for a send
+  std::vector<int> peers_;     // rank at the other end of each
   std::vector<std::byte> scratch_;
 
   std::array<char, 500> heard_{};  // an abort of another rank
@@ -60,7 +63,7 @@ class MpiCommunicator : public Communicator {
   std::atomic<bool> aborted_{false};
   bool told_ = false;
   std::array<char, 500> told_text_{};
-  std::mutex reason_mutex_;
+  mutable std::mutex reason_mutex_;
   std::string reason_;
 };
 

@@ -16,6 +16,7 @@ class SharedCommunicator : public Communicator {
                      std::shared_ptr<std::atomic<bool>> failed);
 
   void Abort(const std::string& reason) override { exchange_.Abort(reason); }
+  std::string AbortReason() const override { return exchange_.AbortReason(); }
 
  protected:
   void DoAllGather(const void* send, void* recv, const std::vector<size_t>& bytes) override;

@@ -127,6 +127,11 @@ void SharedExchange::Meet(const char* what, TimePoint deadline) {
   }
 }
 
+std::string SharedExchange::AbortReason() const {
+  const bool aborted = meeting().state.load(std::memory_order_acquire) == Meeting::kAborted;
+  return aborted ? meeting().reason : "";
+}
+
 void SharedExchange::ThrowIfAborted() const {
   if (meeting().state.load(std::memory_order_acquire) != Meeting::kAborted) return;
   failed_->store(true);

@@ -54,6 +54,8 @@ class SharedExchange {
 
   // The first reason wins. From any thread.
   void Abort(const std::string& reason);
+  // The reason that won, "" before. From any thread.
+  std::string AbortReason() const;
   // Abort, then throws CommError with the reason that won.
   [[noreturn]] void Fail(const std::string& reason);
 

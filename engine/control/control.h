@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -19,11 +20,11 @@ class ControlError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-constexpr uint16_t kControlVersion = 1;  // of the frames and of everything serialised into them
+constexpr uint16_t kControlVersion = 2;  // of the frames and of everything serialised into them
 
 enum class FrameType : uint16_t {
-  kHello = 1,     // worker -> rank 0: rank, token, settings
-  kWelcome = 2,   // rank 0 -> worker: start-up goes on
+  kHello = 1,     // worker -> rank 0: rank, token, settings, facts
+  kWelcome = 2,   // rank 0 -> worker: start-up goes on, as rank 0 decided
   kReject = 3,    // rank 0 -> worker: why start-up ends
   kPlan = 4,      // rank 0 -> worker: one serialised StepPlan
   kShutdown = 5,  // rank 0 -> worker: leave in order
@@ -50,10 +51,15 @@ class ControlServer {
   // "host:port token", what the workers need; the token keeps strangers out.
   std::string Address() const;
 
+  // What rank 0 makes of the facts of ranks 1 .. ranks-1 (at rank - 1): told to all of them. What
+  // it throws ends start-up on every rank with its words.
+  using Decide = std::function<std::string(const std::vector<Settings>& facts)>;
+
   // Waits until ranks 1 .. ranks-1 said hello with settings equal to `own`, then welcomes them all.
   // Throws ControlError when one disagrees (every rank is told), or names those missing on
   // time-out.
-  void Accept(int ranks, const Settings& own, std::chrono::milliseconds timeout);
+  void Accept(int ranks, const Settings& own, std::chrono::milliseconds timeout,
+              const Decide& decide = nullptr);
 
   // To all workers; one thread at a time. Waits while a worker's buffer is full. Throws
   // ControlError naming a rank whose socket is closed.
@@ -73,11 +79,14 @@ class ControlServer {
 // A worker's end.
 class ControlClient {
  public:
-  // Connects with retries until `timeout`, says hello and waits for the welcome.
-  // Throws ControlError with rank 0's reason on reject.
+  // Connects with retries until `timeout`, says hello and waits for the welcome. `facts` may differ
+  // between ranks. Throws ControlError with rank 0's reason on reject.
   ControlClient(const std::string& address, int rank, const Settings& settings,
-                std::chrono::milliseconds timeout);
+                std::chrono::milliseconds timeout, const Settings& facts = {});
   ~ControlClient();
+
+  // What rank 0 decided.
+  const std::string& welcome() const;
 
   // Blocks in poll() until a frame is there. Throws ControlError when rank 0 is gone.
   Frame Receive();

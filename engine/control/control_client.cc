@@ -56,6 +56,7 @@ Socket Connect(const Address& address, TimePoint deadline, std::string* why) {
 struct ControlClient::Impl {
   Socket socket;
   FrameReader reader{kMaxFrameBytes};
+  std::string welcome;
 
   void Connect(const Address& address, TimePoint deadline);
   bool SendHello(const Hello& hello, TimePoint deadline);
@@ -97,14 +98,15 @@ bool ControlClient::Impl::SendHello(const Hello& hello, TimePoint deadline) {
 }
 
 ControlClient::ControlClient(const std::string& address, int rank, const Settings& settings,
-                             std::chrono::milliseconds timeout)
+                             std::chrono::milliseconds timeout, const Settings& facts)
     : impl_(std::make_unique<Impl>()) {
   const TimePoint deadline = std::chrono::steady_clock::now() + timeout;
   const Address to = ParseAddress(address);
   impl_->Connect(to, deadline);
   std::optional<Frame> answer;
   try {
-    if (impl_->SendHello({rank, to.token, settings}, deadline)) answer = impl_->Receive(deadline);
+    if (impl_->SendHello({rank, to.token, settings, facts}, deadline))
+      answer = impl_->Receive(deadline);
   } catch (const ControlError& e) {
     throw ControlError("rank 0 did not welcome rank " + std::to_string(rank) + ": " + e.what());
   }
@@ -117,7 +119,10 @@ ControlClient::ControlClient(const std::string& address, int rank, const Setting
     throw ControlError("rank 0 answered a hello with frame type " +
                        std::to_string(static_cast<int>(answer->type)));
   }
+  impl_->welcome = answer->payload;
 }
+
+const std::string& ControlClient::welcome() const { return impl_->welcome; }
 
 ControlClient::~ControlClient() = default;
 

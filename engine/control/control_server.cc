@@ -70,6 +70,7 @@ struct ControlServer::Impl {
 
   // Only during Accept.
   Settings own;
+  std::vector<Settings> facts;  // of rank r at r - 1
   std::list<Pending> pending;
   std::string disagreement;  // the first found
   std::string refused;       // the last connection turned away, and why
@@ -133,6 +134,7 @@ std::string ControlServer::Impl::Join(Pending* from, const Frame& frame) {
   const size_t index = static_cast<size_t>(hello.rank - 1);
   if (workers[index].open()) return "rank " + std::to_string(hello.rank) + " is already here";
   workers[index] = std::move(from->socket);
+  facts[index] = hello.facts;
   if (disagreement.empty()) disagreement = Disagreement(own, hello.settings, hello.rank);
   return "";
 }
@@ -194,7 +196,8 @@ void ControlServer::Impl::RejectAll(const std::string& reason) {
   throw ControlError(reason);
 }
 
-void ControlServer::Accept(int ranks, const Settings& own, std::chrono::milliseconds timeout) {
+void ControlServer::Accept(int ranks, const Settings& own, std::chrono::milliseconds timeout,
+                           const Decide& decide) {
   if (ranks < 1) {
     throw ControlError("the number of ranks must be positive, got " + std::to_string(ranks));
   }
@@ -202,6 +205,7 @@ void ControlServer::Accept(int ranks, const Settings& own, std::chrono::millisec
   TimePoint deadline = std::chrono::steady_clock::now() + timeout;
   impl.own = own;
   impl.workers.resize(static_cast<size_t>(ranks - 1));
+  impl.facts.resize(impl.workers.size());
   while (!impl.Missing().empty() && std::chrono::steady_clock::now() < deadline) {
     impl.PollOnce(deadline);
     if (!impl.disagreement.empty()) {
@@ -217,7 +221,13 @@ void ControlServer::Accept(int ranks, const Settings& own, std::chrono::millisec
   }
   impl.listener.Close();
   impl.pending.clear();
-  Send({FrameType::kWelcome, ""});
+  std::string decision;
+  try {
+    if (decide) decision = decide(impl.facts);
+  } catch (const std::exception& error) {
+    impl.RejectAll(error.what());
+  }
+  Send({FrameType::kWelcome, decision});
 }
 
 // Small frames leave in one call each; a full buffer is waited for, with an eye on all workers. The

@@ -85,10 +85,12 @@ std::string EncodeHello(const Hello& hello) {
   WireWriter writer;
   writer.Put(hello.rank);
   writer.Put(hello.token);
-  writer.Put(static_cast<uint32_t>(hello.settings.size()));
-  for (const auto& [key, value] : hello.settings) {
-    writer.Put(key);
-    writer.Put(value);
+  for (const Settings* pairs : {&hello.settings, &hello.facts}) {
+    writer.Put(static_cast<uint32_t>(pairs->size()));
+    for (const auto& [key, value] : *pairs) {
+      writer.Put(key);
+      writer.Put(value);
+    }
   }
   return writer.Take();
 }
@@ -96,14 +98,16 @@ std::string EncodeHello(const Hello& hello) {
 Hello DecodeHello(const std::string& payload) {
   WireReader reader(payload);
   Hello hello;
-  uint32_t count;
   reader.Get(&hello.rank);
   reader.Get(&hello.token);
-  reader.Get(&count);
-  for (uint32_t i = 0; i < count; ++i) {  // ends by itself: a false count runs out of bytes
-    auto& [key, value] = hello.settings.emplace_back();
-    reader.Get(&key);
-    reader.Get(&value);
+  for (Settings* pairs : {&hello.settings, &hello.facts}) {
+    uint32_t count;
+    reader.Get(&count);
+    for (uint32_t i = 0; i < count; ++i) {  // ends by itself: a false count runs out of bytes
+      auto& [key, value] = pairs->emplace_back();
+      reader.Get(&key);
+      reader.Get(&value);
+    }
   }
   reader.Finish();
   return hello;

@@ -10,7 +10,8 @@ namespace weft {
 struct Hello {
   int32_t rank = 0;
   std::string token;
-  Settings settings;
+  Settings settings;  // must be equal on all ranks
+  Settings facts;     // need not be
 };
 
 std::string EncodeHello(const Hello& hello);

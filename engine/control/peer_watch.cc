@@ -38,7 +38,10 @@ void PeerWatch::Watch(const std::vector<int>& descriptors,
   for (const int fd : descriptors) fds.push_back({fd, POLLRDHUP, 0});
   fds.push_back({stop_, POLLIN, 0});
   while (true) {
-    if (poll(fds.data(), fds.size(), -1) < 0) continue;  // EINTR
+    if (poll(fds.data(), fds.size(), -1) < 0) {
+      if (errno == EINTR) continue;
+      return;  // no memory: the deadlines remain
+    }
     if (fds.back().revents != 0) return;
     for (size_t i = 0; i + 1 < fds.size(); ++i) {
       if (fds[i].revents == 0) continue;

@@ -25,7 +25,7 @@ struct EngineLimits {
   int32_t max_index_topk = 0;  // greatest K a request may ask for
   int32_t max_waiting = std::numeric_limits<int32_t>::max();  // requests that may queue
   int32_t max_waiting_per_client = std::numeric_limits<int32_t>::max();
-  int32_t layers = 0;                                         // of the model
+  int32_t layers = 0;  // of the model
 };
 
 struct SelectionDefaults {

@@ -38,10 +38,10 @@ struct EngineRequest {
   int32_t prompt_alternatives = 0;  // most likely tokens told with each scored one
   // Tell what attention read for these output tokens, counted from 0, in these layers.
   std::vector<int32_t> traced_outputs, traced_layers;
-  std::string cache_salt;           // only requests with the same one share cached prefixes
-  int32_t priority = 0;             // higher goes first
-  std::string client;               // clients share the engine evenly, whatever each asks for
-  bool readmitted = false;          // an engine took it before: no queue is too long for it
+  std::string cache_salt;   // only requests with the same one share cached prefixes
+  int32_t priority = 0;     // higher goes first
+  std::string client;       // clients share the engine evenly, whatever each asks for
+  bool readmitted = false;  // an engine took it before: no queue is too long for it
 };
 
 enum class FinishReason { kStop, kLength, kAborted };

@@ -14,7 +14,11 @@ namespace {
 
 constexpr std::align_val_t kAlignment{64};
 
-size_t RoundUp(size_t bytes) { return (bytes + 63) / 64 * 64; }
+// Devices want the stricter one.
+size_t RoundUp(size_t bytes, MatrixLayout layout) {
+  const size_t unit = layout == MatrixLayout::kRows ? 256 : 64;
+  return (bytes + unit - 1) / unit * unit;
+}
 
 float FromHalf(uint16_t bits) {
   const int exponent = bits >> 10 & 31;
@@ -42,7 +46,7 @@ float FromBf16(uint16_t bits) {
 DType PackedType(DType dtype) { return dtype == DType::kF16 ? DType::kF32 : dtype; }
 
 size_t PanelBytes(const PackedMatrix& m) {
-  return static_cast<size_t>(PackedMatrix::Elements(m.n, m.k)) * SizeOf(m.dtype);
+  return static_cast<size_t>(PackedMatrix::Elements(m.n, m.k, m.layout)) * SizeOf(m.dtype);
 }
 
 // Panels, then the scales of FP8; both are multiples of 16 bytes.
@@ -196,9 +200,10 @@ void PackPlan::PackTransposed(const MatrixView& view, PackedMatrix* out) {
 }
 
 void PackPlan::AddJob(const MatrixView& view, int64_t column, bool transposed, PackedMatrix* out) {
+  out->layout = target_.layout;
   if (out->n == 0 || out->k == 0) return;  // an empty slice has no panels
   jobs_.push_back({view, column, transposed, out, open_bytes_});
-  open_bytes_ += RoundUp(PackedBytes(*out));
+  open_bytes_ += RoundUp(PackedBytes(*out), target_.layout);
   total_bytes_ += static_cast<int64_t>(PackedBytes(*out));
 }
 
@@ -213,6 +218,7 @@ void PackPlan::Run(const LoadProgress& progress) {
   std::vector<float> wide;
   for (const Arena& arena : arenas_) {
     *arena.buffer = MakeAligned(arena.bytes);
+    const size_t first = next;
     for (; next < arena.end_job; ++next) {
       const Job& job = jobs_[next];
       const std::byte* src = job.view.data;
@@ -226,7 +232,8 @@ void PackPlan::Run(const LoadProgress& progress) {
       }
       src += job.column * static_cast<int64_t>(SizeOf(job.out->dtype));
       std::byte* dst = arena.buffer->get() + job.offset;
-      PackMatrix(src, job.out->dtype, job.view.cols, job.out->n, job.out->k, job.transposed, dst);
+      PackMatrix(src, job.out->dtype, job.view.cols, job.out->n, job.out->k, job.transposed, dst,
+                 job.out->layout);
       job.out->panels = dst;
       if (job.view.scales) {
         auto* scales = reinterpret_cast<float*>(dst + PanelBytes(*job.out));
@@ -237,7 +244,21 @@ void PackPlan::Run(const LoadProgress& progress) {
       done += static_cast<int64_t>(PackedBytes(*job.out));
       if (progress) progress(done, total_bytes_);
     }
+    if (target_.place) HandOver(first, next, arena);
   }
+}
+
+void PackPlan::HandOver(size_t begin, size_t end, const Arena& arena) {
+  const std::byte* from = arena.buffer->get();
+  const std::byte* to = target_.place(from, arena.bytes);
+  for (size_t i = begin; i < end; ++i) {
+    PackedMatrix* out = jobs_[i].out;
+    out->panels = to + jobs_[i].offset;
+    if (out->scales) {
+      out->scales = reinterpret_cast<const float*>(to + jobs_[i].offset + PanelBytes(*out));
+    }
+  }
+  arena.buffer->reset();
 }
 
 std::vector<const Tensor*> PackPlan::Unused() const {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/model/checkpoint.h"
@@ -27,6 +28,14 @@ AlignedBuffer MakeAligned(size_t bytes);
 
 // Bytes packed so far, and in all, for this rank.
 using LoadProgress = std::function<void(int64_t done, int64_t total)>;
+
+// Where and how matrices are packed: by default for the CPU, in memory that the arenas hold. With
+// `place`, every arena is handed over when it is full (a copy to a device, say) and the matrices
+// point to the address that comes back.
+struct PackTarget {
+  MatrixLayout layout = MatrixLayout::kPanels;
+  std::function<std::byte*(const std::byte* arena, size_t bytes)> place;
+};
 
 // A row-major matrix inside a tensor.
 struct MatrixView {
@@ -46,8 +55,9 @@ class PackPlan {
  public:
   // With `problems`, what is wrong with tensors is listed there and planning goes on, as if with
   // zeros; Run must not be called then.
-  explicit PackPlan(const CheckpointFolder& folder, std::vector<std::string>* problems = nullptr)
-      : folder_(folder), problems_(problems) {
+  explicit PackPlan(const CheckpointFolder& folder, std::vector<std::string>* problems = nullptr,
+                    PackTarget target = {})
+      : folder_(folder), problems_(problems), target_(std::move(target)) {
     stand_in_.dtype_name = "F32";
   }
 
@@ -96,9 +106,11 @@ class PackPlan {
   const Tensor& Checked(const std::string& name, const std::vector<int64_t>& shape, bool fp8);
   const float* Scales(const std::string& name, const std::vector<int64_t>& shape);
   void AddJob(const MatrixView& view, int64_t column, bool transposed, PackedMatrix* out);
+  void HandOver(size_t begin, size_t end, const Arena& arena);  // jobs of a full arena
 
   const CheckpointFolder& folder_;
   std::vector<std::string>* problems_;
+  const PackTarget target_;
   Tensor stand_in_;  // without data, for a tensor with a problem
   std::set<std::string> used_;
   std::list<std::vector<float>> scales_;  // of FP8 tensors, widened; needed until Run is over

@@ -217,9 +217,10 @@ bool IsMtpTensor(const ModelConfig& config, const std::string& name) {
 }
 
 ModelWeights LoadWeights(const ModelConfig& config, const CheckpointFolder& folder, int rank,
-                         int ranks, Partition partition, const LoadProgress& progress) {
+                         int ranks, Partition partition, const LoadProgress& progress,
+                         const PackTarget& target) {
   ModelWeights w = EmptyWeights(config, rank, ranks, partition);
-  PackPlan plan(folder);
+  PackPlan plan(folder, nullptr, target);
   PlanAll(config, &plan, &w);
   RefuseExtras(config, plan);
   plan.Run(progress);

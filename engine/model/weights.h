@@ -85,7 +85,7 @@ struct ModelWeights {
 // indexers of layers that share indices, and inv_freq. The folder may go away afterwards.
 ModelWeights LoadWeights(const ModelConfig& config, const CheckpointFolder& folder, int rank,
                          int ranks, Partition partition = Partition::kGather,
-                         const LoadProgress& progress = nullptr);
+                         const LoadProgress& progress = nullptr, const PackTarget& target = {});
 
 // Of an MTP layer: those follow the layers that config.json counts.
 bool IsMtpTensor(const ModelConfig& config, const std::string& name);

@@ -70,8 +70,8 @@ struct StepPlan {
   std::vector<int32_t> targets;
   std::vector<int32_t> pages;
   std::vector<int32_t> history;
-  std::vector<uint32_t> masks;   // ceil(vocabulary / 32) words each
-  std::vector<PageCopy> copies;  // made one after the other before anything runs
+  std::vector<uint32_t> masks;      // ceil(vocabulary / 32) words each
+  std::vector<PageCopy> copies;     // made one after the other before anything runs
   std::vector<TracedQuery> traced;  // those of no row of this step are passed over
 
   int64_t TokenCount() const;

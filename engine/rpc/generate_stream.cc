@@ -82,6 +82,12 @@ void GenerateStream::SetSequence(int64_t id) {
   sequence_ = id;
   if (cancelled_) engine_->Cancel(id);  // the caller left while the request was being queued
   if (!done_) requests_->Enter(request_id_, id);
+  Begin();
+}
+
+void GenerateStream::Begin() {
+  begun_ = true;
+  WriteNext();
 }
 
 void GenerateStream::OnDone() {
@@ -100,7 +106,7 @@ void GenerateStream::FinishOnce(const grpc::Status& status) {
 }
 
 void GenerateStream::WriteNext() {
-  if (writing_ || finished_) return;
+  if (!begun_ || writing_ || finished_) return;
   if (!pending_.empty()) {
     writing_ = true;
     StartWrite(&pending_.front());
@@ -129,6 +135,7 @@ void GenerateStream::OnEvent(EngineEvent event) {
     end_ = grpc::Status::OK;
   } else if (const auto* failed = std::get_if<FailedEvent>(&event)) {
     end_ = ToGrpc(failed->status);
+    begun_ = true;  // perhaps no sequence came of it
   }
   if (out.event_case() != v1::GenerateEvent::EVENT_NOT_SET) pending_.push_back(std::move(out));
   WriteNext();

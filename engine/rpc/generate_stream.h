@@ -15,8 +15,8 @@
 
 namespace weft {
 
-// Events wait in memory while the front end does not read: a few bytes a token, at most max_context
-// of them.
+// Events wait in memory while the front end does not read, at most max_context of them: a few bytes
+// a token, some 180 with 20 alternatives.
 class GenerateStream : public grpc::ServerWriteReactor<engine::v1::GenerateEvent>,
                        public std::enable_shared_from_this<GenerateStream> {
  public:
@@ -28,6 +28,7 @@ class GenerateStream : public grpc::ServerWriteReactor<engine::v1::GenerateEvent
   void Refuse(const Status& status);
   // Keeps this alive until gRPC is done with it.
   void Hold() { self_ = shared_from_this(); }
+  // Nothing is written before: who hears of the request can abort it.
   void SetSequence(int64_t id);
 
   void Push(engine::v1::GenerateEvent event);
@@ -40,6 +41,7 @@ class GenerateStream : public grpc::ServerWriteReactor<engine::v1::GenerateEvent
  private:
   void FinishOnce(const grpc::Status& status);  // mutex_ held
   void WriteNext();                             // mutex_ held
+  void Begin();                                 // mutex_ held
 
   Engine* engine_;
   RequestRegistry* requests_;
@@ -47,6 +49,7 @@ class GenerateStream : public grpc::ServerWriteReactor<engine::v1::GenerateEvent
   std::shared_ptr<GenerateStream> self_;
   std::mutex mutex_;
   std::deque<engine::v1::GenerateEvent> pending_;  // the front one is being written if writing_
+  bool begun_ = false;
   bool writing_ = false;
   bool finished_ = false;
   bool cancelled_ = false;

@@ -1,7 +1,6 @@
 #include "engine/run/partial_exchange.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 namespace weft {

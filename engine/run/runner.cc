@@ -1,7 +1,6 @@
 #include "engine/run/runner.h"
 
 #include <algorithm>
-#include <cstring>
 #include <stdexcept>
 #include <string>
 

@@ -21,6 +21,7 @@
 #include "engine/run/select.h"
 #include "engine/run/slice_join.h"
 #include "engine/run/step_result.h"
+#include "engine/run/step_runner.h"
 #include "engine/run/trace.h"
 #include "kernels/ops/ops.h"
 #include "kernels/select/placement.h"
@@ -34,18 +35,17 @@ struct RunnerOptions {
   Exchange exchange = Exchange::kRows;
   double audit = 0;                            // share of queries that are ranked exactly, to check
   int64_t exchange_bytes = int64_t{64} << 20;  // workspace of the exchange
+  bool graphs = true;                          // GPU: decode steps as CUDA graphs
 };
 
-class Runner {
+class Runner final : public StepRunner {
  public:
   // `comm` and `hooks` must outlive the runner.
   Runner(const ModelConfig& config, ModelWeights weights, const RunnerOptions& options,
          Communicator* comm, const Ops& ops, const Exec& exec, const Hooks& hooks);
-  ~Runner();
+  ~Runner() override;
 
-  // All ranks together. The result is complete on rank 0. Throws CommError when a rank is lost, and
-  // std::runtime_error on a plan that does not follow the step committed last.
-  StepResult Run(const StepPlan& plan);
+  StepResult Run(const StepPlan& plan) override;
 
  private:
   void Index(int layer);

@@ -24,16 +24,25 @@ void Tally::AddLayer(int layer) {
 void Tally::Finish(Communicator* comm, const Hooks& hooks, bool shares,
                    std::vector<RowResult>* results) const {
   if (layers_.empty()) return;
-  std::vector<int32_t> own = ahead_;
-  if (shares) own.insert(own.end(), united_.begin(), united_.end());
+  const std::vector<int32_t> own = Share(shares);
   std::vector<int32_t> all(own.size() * static_cast<size_t>(comm->size()));
   comm->AllGather(own.data(), all.data(), own.size() * sizeof(int32_t));
-  if (comm->rank() != 0) return;
+  if (comm->rank() == 0) Conclude(all, comm->size(), hooks, shares, results);
+}
+
+std::vector<int32_t> Tally::Share(bool shares) const {
+  std::vector<int32_t> own = ahead_;
+  if (shares) own.insert(own.end(), united_.begin(), united_.end());
+  return own;
+}
+
+void Tally::Conclude(const std::vector<int32_t>& all, int ranks, const Hooks& hooks, bool shares,
+                     std::vector<RowResult>* results) const {
   for (size_t s = 0; s < batch_->selecting.size(); ++s) {
     const int32_t token = batch_->selecting[s];
     const auto row = static_cast<size_t>(batch_->row_of[static_cast<size_t>(token)]);
     if (token - batch_->row_begin[row] < batch_->plan->rows[row].figures_begin) continue;
-    (*results)[row].figures.Add(FiguresOf(s, all, comm->size(), shares, hooks));
+    (*results)[row].figures.Add(FiguresOf(s, all, ranks, shares, hooks));
   }
 }
 

@@ -27,6 +27,12 @@ class Tally {
   void Finish(Communicator* comm, const Hooks& hooks, bool shares,
               std::vector<RowResult>* results) const;
 
+  // The parts of Finish, for a runner that exchanges by other means: what this rank gives, and what
+  // rank 0 makes of the blocks of all ranks.
+  std::vector<int32_t> Share(bool shares) const;
+  void Conclude(const std::vector<int32_t>& all, int ranks, const Hooks& hooks, bool shares,
+                std::vector<RowResult>* results) const;
+
  private:
   SelectionFigures FiguresOf(size_t s, const std::vector<int32_t>& all, int ranks, bool shares,
                              const Hooks& hooks) const;

@@ -12,6 +12,11 @@
 
 namespace weft::cuda::scores {
 
+// The block table of a row, and of all rows that share a block with it.
+__device__ inline const int32_t* TableOf(const IndexScoresParams& p, int64_t row) {
+  return p.block_table + (p.table_of != nullptr ? p.table_of[row] * p.table_stride : 0);
+}
+
 constexpr int kDim = 128;
 constexpr int kTile = 128;      // keys
 constexpr int kPiece = 16;      // keys that share one look at the block table
@@ -108,6 +113,7 @@ __global__ void __launch_bounds__(256, 1) Kernel(IndexScoresParams p) {
 
   // The greatest visible count of the block's rows, and the block's share of its tiles.
   const int64_t row0 = blockIdx.y * int64_t{R};
+  const int32_t* table = TableOf(p, row0);
   int64_t end = 0;
   for (int64_t r = row0; r < row0 + R && r < p.rows; ++r) {
     end = p.visible[r] > end ? p.visible[r] : end;
@@ -121,7 +127,7 @@ __global__ void __launch_bounds__(256, 1) Kernel(IndexScoresParams p) {
   for (int i = threadIdx.x; i < count * (kTile / kPiece); i += 256) {
     const int64_t slot = begin_tile * kTile + i * kPiece;
     const int64_t P = p.keys.page_tokens;
-    slots[i] = slot < end ? static_cast<int32_t>(p.block_table[slot / P] * P + slot % P) : -1;
+    slots[i] = slot < end ? static_cast<int32_t>(table[slot / P] * P + slot % P) : -1;
   }
   __syncthreads();
   const auto load = [&](int tile) {

@@ -2,6 +2,7 @@
 // both caches are written the same way.
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/fp8.cuh"
 #include "kernels/cuda/ops.h"
 
 namespace weft::cuda {
@@ -20,9 +21,36 @@ __global__ void WriteKernel(const float* x, int64_t x_stride, const int64_t* slo
   }
 }
 
+// A warp a block of 128 latents, and the rest of them for the rotated part.
+__global__ void __launch_bounds__(kThreads)
+    WriteFp8LatentKernel(const float* x, int64_t x_stride, const int64_t* slots, int latent,
+                         int rope, int64_t row_bytes, uint8_t* out) {
+  const int64_t slot = slots[blockIdx.x];
+  if (slot < 0) return;
+  x += blockIdx.x * x_stride;
+  uint8_t* row = out + slot * row_bytes;
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  for (int block = warp; block < latent / 128; block += kThreads / kWarp) {
+    const float scale = fp8::StoreRow(x + block * 128, 128, row + block * 128, lane);
+    if (lane == 0) reinterpret_cast<float*>(row + latent)[block] = scale;
+  }
+  auto* tail = reinterpret_cast<uint16_t*>(row + latent + latent / 128 * 4);
+  for (int i = threadIdx.x; i < rope; i += kThreads) tail[i] = Bf16Of(x[latent + i]);
+}
+
+// A warp a key.
+__global__ void __launch_bounds__(kWarp)
+    WriteFp8IndexKernel(const float* x, int64_t x_stride, const int64_t* slots, IndexCache cache) {
+  const int64_t slot = slots[blockIdx.x], P = cache.page_tokens;
+  if (slot < 0) return;
+  auto* page = static_cast<uint8_t*>(cache.data) + slot / P * (P * (int64_t{cache.dim} + 4));
+  const float scale = fp8::StoreRow(x + blockIdx.x * x_stride, cache.dim,
+                                    page + slot % P * cache.dim, static_cast<int>(threadIdx.x));
+  if (threadIdx.x == 0) reinterpret_cast<float*>(page + P * cache.dim)[slot % P] = scale;
+}
+
 void Write(int64_t rows, const float* x, int64_t x_stride, const int64_t* slots, int32_t width,
            void* out, DType dtype, const Exec& exec) {
-  WEFT_CUDA_REQUIRE(dtype != DType::kF8E4M3, "cache: FP8 is for the CPU backend alone so far");
   if (rows == 0) return;
   const auto blocks = static_cast<unsigned>(rows);
   const auto stream = static_cast<cudaStream_t>(exec.stream);
@@ -39,6 +67,7 @@ void Write(int64_t rows, const float* x, int64_t x_stride, const int64_t* slots,
 // n units of T a row.
 template <typename T>
 __global__ void GatherKernel(const int64_t* slots, int64_t n, const T* cache, T* out) {
+  if (slots[blockIdx.x] < 0) return;
   const T* from = cache + slots[blockIdx.x] * n;
   for (int64_t i = threadIdx.x; i < n; i += kThreads) out[blockIdx.x * n + i] = from[i];
 }
@@ -46,18 +75,31 @@ __global__ void GatherKernel(const int64_t* slots, int64_t n, const T* cache, T*
 }  // namespace
 
 void WriteLatent(const WriteLatentParams& p, const Exec& exec) {
+  if (p.cache.dtype == DType::kF8E4M3 && p.rows > 0) {
+    WriteFp8LatentKernel<<<static_cast<unsigned>(p.rows), kThreads, 0,
+                           static_cast<cudaStream_t>(exec.stream)>>>(
+        p.x, p.x_stride, p.slots, p.cache.width - p.cache.rope, p.cache.rope, p.cache.RowBytes(),
+        static_cast<uint8_t*>(p.cache.data));
+    WEFT_CUDA_LAUNCHED("write to FP8 latents");
+    return;
+  }
   Write(p.rows, p.x, p.x_stride, p.slots, p.cache.width, p.cache.data, p.cache.dtype, exec);
 }
 
 void WriteIndex(const WriteIndexParams& p, const Exec& exec) {
+  if (p.cache.dtype == DType::kF8E4M3 && p.rows > 0) {
+    WriteFp8IndexKernel<<<static_cast<unsigned>(p.rows), kWarp, 0,
+                          static_cast<cudaStream_t>(exec.stream)>>>(p.x, p.x_stride, p.slots,
+                                                                    p.cache);
+    WEFT_CUDA_LAUNCHED("write to FP8 index keys");
+    return;
+  }
   Write(p.rows, p.x, p.x_stride, p.slots, p.cache.dim, p.cache.data, p.cache.dtype, exec);
 }
 
 void GatherLatent(const GatherLatentParams& p, const Exec& exec) {
-  WEFT_CUDA_REQUIRE(p.cache.dtype != DType::kF8E4M3,
-                    "cache: FP8 is for the CPU backend alone so far");
   if (p.count == 0) return;
-  const auto bytes = static_cast<int64_t>(p.cache.width * SizeOf(p.cache.dtype));
+  const int64_t bytes = p.cache.RowBytes();
   const auto blocks = static_cast<unsigned>(p.count);
   const auto stream = static_cast<cudaStream_t>(exec.stream);
   const auto address =

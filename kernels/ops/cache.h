@@ -67,7 +67,7 @@ struct WriteIndexParams {
 // Copies rows of the cache, unchanged in dtype, to a dense buffer: what the `rows` exchange sends.
 struct GatherLatentParams {
   int64_t count = 0;
-  const int64_t* slots = nullptr;  // [count], page * P + row within the page
+  const int64_t* slots = nullptr;  // [count], page * P + row; CUDA: -1 leaves the row of out alone
   LatentCache cache;
   void* out = nullptr;  // [count, RowBytes()]
 };

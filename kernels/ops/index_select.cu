@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/context.h"
+#include "kernels/cuda/fp8.cuh"
 #include "kernels/cuda/index_scores.cuh"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/select_top.cuh"
@@ -13,17 +14,34 @@ namespace {
 
 // --- Scores in fp32, any shape -----------------------------------------------------------------
 
-constexpr int kKeys = 64;   // of a tile
-constexpr int kRowsAt = 4;  // rows at once, a warp pair each
-constexpr int kHeads = 8;   // dot products of a key in registers
+constexpr int kKeys = 64;    // of a tile
+constexpr int kRowsAt = 4;   // rows at once, a warp pair each
+constexpr int kHeads = 8;    // dot products of a key in registers
+constexpr int kRowsOf = 32;  // of a block, when they share a sequence
+
+// Element d of the key in row `at` of the cache.
+template <typename T>
+__device__ float KeyAt(const IndexCache& keys, int64_t at, int d) {
+  return Widen(static_cast<const T*>(keys.data)[at * keys.dim + d]);
+}
+template <>
+__device__ float KeyAt<uint8_t>(const IndexCache& keys, int64_t at, int d) {
+  const int64_t P = keys.page_tokens;
+  const auto* page =
+      static_cast<const uint8_t*>(keys.data) + at / P * (P * (int64_t{keys.dim} + 4));
+  const auto* scales = reinterpret_cast<const float*>(page + P * keys.dim);
+  return fp8::Widen(page[at % P * keys.dim + d]) * scales[at % P];
+}
 
 // A thread a key: chains over ascending dimension, heads in ascending order by fma, as on the CPU.
+// A block takes `rows` rows of one sequence.
 template <typename T>
-__global__ void __launch_bounds__(kKeys* kRowsAt) PlainScoresKernel(IndexScoresParams p) {
+__global__ void __launch_bounds__(kKeys* kRowsAt) PlainScoresKernel(IndexScoresParams p, int rows) {
   extern __shared__ float tile[];  // [kKeys][dim | 1]
   const int dim = p.keys.dim, stride = dim | 1;
   const int64_t first = blockIdx.x * int64_t{kKeys}, P = p.keys.page_tokens;
-  const int64_t row0 = blockIdx.y * int64_t{kRowsAt * 8}, row_end = min(row0 + kRowsAt * 8, p.rows);
+  const int64_t row0 = blockIdx.y * int64_t{rows}, row_end = min(row0 + rows, p.rows);
+  const int32_t* table = scores::TableOf(p, row0);
   int64_t end = 0;
   for (int64_t r = row0; r < row_end; ++r) end = max(end, p.visible[r]);
   if (first >= end) return;
@@ -31,9 +49,8 @@ __global__ void __launch_bounds__(kKeys* kRowsAt) PlainScoresKernel(IndexScoresP
   for (int i = thread; i < kKeys * dim; i += kKeys * kRowsAt) {
     const int64_t slot = first + i / dim;
     if (slot >= end) break;
-    const int64_t at = p.block_table[slot / P] * P + slot % P;
-    tile[i / dim * stride + i % dim] =
-        Widen(static_cast<const T*>(p.keys.data)[at * dim + i % dim]);
+    const int64_t at = int64_t{table[slot / P]} * P + slot % P;
+    tile[i / dim * stride + i % dim] = KeyAt<T>(p.keys, at, i % dim);
   }
   __syncthreads();
   const float* key = tile + threadIdx.x * stride;
@@ -64,9 +81,10 @@ void PlainScores(const IndexScoresParams& p, cudaStream_t stream) {
   const int bytes = kKeys * (p.keys.dim | 1) * 4;
   const auto kernel = PlainScoresKernel<T>;
   WEFT_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  const int rows = p.table_of == nullptr ? kRowsOf : 1;
   const dim3 grid(static_cast<unsigned>((p.scores_stride + kKeys - 1) / kKeys),
-                  static_cast<unsigned>((p.rows + kRowsAt * 8 - 1) / (kRowsAt * 8)));
-  kernel<<<grid, dim3(kKeys, kRowsAt), static_cast<unsigned>(bytes), stream>>>(p);
+                  static_cast<unsigned>((p.rows + rows - 1) / rows));
+  kernel<<<grid, dim3(kKeys, kRowsAt), static_cast<unsigned>(bytes), stream>>>(p, rows);
 }
 
 // --- Scores on the tensor cores ----------------------------------------------------------------
@@ -86,7 +104,7 @@ void TensorScores(const IndexScoresParams& p, const CudaContext& context) {
 
 template <int kHeadTiles>
 void TensorScores(const IndexScoresParams& p, const CudaContext& context) {
-  if (p.rows == 1) return TensorScores<kHeadTiles, 1>(p, context);
+  if (p.rows == 1 || p.table_of != nullptr) return TensorScores<kHeadTiles, 1>(p, context);
   if (p.rows == 2) return TensorScores<kHeadTiles, 2>(p, context);
   if (p.rows <= 4) return TensorScores<kHeadTiles, 4>(p, context);
   TensorScores<kHeadTiles, 8>(p, context);
@@ -101,8 +119,6 @@ bool FitsTensorScores(const IndexScoresParams& p) {
 }  // namespace
 
 void IndexScores(const IndexScoresParams& p, const Exec& exec) {
-  WEFT_CUDA_REQUIRE(p.keys.dtype != DType::kF8E4M3,
-                    "index_scores: FP8 is for the CPU backend alone so far");
   WEFT_CUDA_REQUIRE(
       p.keys.page_tokens % 16 == 0 && p.keys.dim <= kMaxIndexDim,
       "index_scores takes pages of a multiple of 16 tokens and at most 512 dimensions");
@@ -115,6 +131,7 @@ void IndexScores(const IndexScoresParams& p, const Exec& exec) {
     piece.q += row * p.heads * p.keys.dim;
     piece.w += row * p.heads;
     piece.visible += row;
+    if (p.table_of != nullptr) piece.table_of += row;
     piece.scores += row * p.scores_stride;
     const CudaContext& context = CudaContext::From(exec);
     if (!exec.exact && FitsTensorScores(p)) {
@@ -123,6 +140,8 @@ void IndexScores(const IndexScoresParams& p, const Exec& exec) {
                       : TensorScores<4>(piece, context);
     } else if (p.keys.dtype == DType::kBF16) {
       PlainScores<uint16_t>(piece, context.stream());
+    } else if (p.keys.dtype == DType::kF8E4M3) {
+      PlainScores<uint8_t>(piece, context.stream());
     } else {
       PlainScores<float>(piece, context.stream());
     }

@@ -12,8 +12,8 @@ namespace weft {
 
 constexpr int32_t kMaxIndexDim = 512;  // di is at most this
 
-// Scores of rows that belong to one sequence. Dot products are chains over ascending dimension with
-// lanes along keys; heads are added in ascending order by fma.
+// Scores of rows that belong to one sequence, or on CUDA to several. Dot products are chains over
+// ascending dimension with lanes along keys; heads are added in ascending order by fma.
 struct IndexScoresParams {
   int64_t rows = 0;
   int32_t heads = 0;         // Hi
@@ -24,6 +24,10 @@ struct IndexScoresParams {
   const int64_t* visible = nullptr;      // [rows], local slots 0 .. visible-1 are scored; may be 0
   float* scores = nullptr;    // [rows, scores_stride]; entries past visible are untouched
   int64_t scores_stride = 0;  // >= the greatest visible, rounded up to a multiple of 16
+  // CUDA alone: rows of several sequences; row r has the table block_table + table_of[r] *
+  // table_stride.
+  const int32_t* table_of = nullptr;  // [rows]; null: one table for all
+  int64_t table_stride = 0;
 };
 
 // The foremost min(m, visible) of each row in the order of select/order.h (local slots ascend with

@@ -1,5 +1,6 @@
 // y = x W^T over row-major weights (MatrixLayout::kRows). Four kernels:
-//  - StreamKernel, bf16 weights, M <= 16: weights go once from memory to tensor core registers;
+//  - StreamKernel, bf16 and FP8 weights, M <= 16: weights go once from memory to tensor core
+//  registers;
 //  - cuBLASLt, bf16 weights, M > 16, on activations rounded to bf16;
 //  - RowDotKernel, fp32 weights, M <= 16: a block an output;
 //  - ChainKernel, everything in exact mode and fp32 weights above: one fma chain per output over
@@ -8,7 +9,9 @@
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/fp8.cuh"
 #include "kernels/cuda/ops.h"
+#include "kernels/ops/grouped_linear.h"
 
 namespace weft::cuda {
 
@@ -26,13 +29,36 @@ __device__ uint4 LoadOnce(const uint16_t* p) {
   return v;
 }
 
+__device__ uint2 LoadOnce(const uint8_t* p) {
+  uint2 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+               : "=r"(v.x), "=r"(v.y)
+               : "l"(p));
+  return v;
+}
+
 struct StreamParams {
   int rows, n, stride;  // stride: of a row of weights and of x
   const uint16_t* x;    // [rows, stride], zero from k on
-  const uint16_t* weights;
+  const void* weights;
+  fp8::Scales scales;  // of FP8 weights
   float* y;
   int64_t y_stride;
   bool accumulate;
+};
+
+// 8 weights as they are loaded, and as bf16 when they are used; n: output, k: the first input.
+template <typename T>
+struct Eight {
+  uint4 v;
+  __device__ uint4 Bf16(const fp8::Scales&, int, int) const { return v; }
+};
+template <>
+struct Eight<uint8_t> {
+  uint2 v;
+  __device__ uint4 Bf16(const fp8::Scales& scales, int n, int k) const {
+    return scales.Widen(v, n, k);
+  }
 };
 
 constexpr int kSpan = 64;  // inputs that a warp takes before the next of W warps does
@@ -41,20 +67,23 @@ constexpr int kSpan = 64;  // inputs that a warp takes before the next of W warp
 // holds 8 consecutive inputs of weight rows g and g + 8 and of x rows g, g + 8; their order differs
 // from mma's definition in the same way for both operands, which is a permutation of k. For either
 // T a warp takes the same inputs in the same order.
-template <int W, int T>
+template <int W, int T, typename Weight>
 struct Step {
   static constexpr int kPieces = T == 1 ? 4 : 2;
   static constexpr int kApart = kPieces / 2 * W * kSpan;  // from one step to the next
-  uint4 low[kPieces], high[kPieces], x[T][kPieces];
+  Eight<Weight> low[kPieces], high[kPieces];
+  uint4 x[T][kPieces];
 
-  __device__ void Load(const uint16_t* row, const uint16_t* row8, const uint16_t* x_row, int rows,
+  __device__ void Load(const Weight* row, const Weight* row8, const uint16_t* x_row, int rows,
                        int k, int stride) {
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
       const int at = k + i / 2 * W * kSpan + i % 2 * 32;
       const bool in = at < stride;
-      low[i] = in ? LoadOnce(row + at) : uint4{};
-      high[i] = in ? LoadOnce(row8 + at) : uint4{};
+      low[i] = {};
+      high[i] = {};
+      if (in) low[i].v = LoadOnce(row + at);
+      if (in) high[i].v = LoadOnce(row8 + at);
 #pragma unroll
       for (int j = 0; j < T; ++j) {
         const uint16_t* from = x_row + int64_t{8 * j} * stride + at;
@@ -62,20 +91,24 @@ struct Step {
       }
     }
   }
-  __device__ void Multiply(float (&acc)[T][4]) const {
+  // What Load(.., k, ..) fetched, of outputs n and n8.
+  __device__ void Multiply(const fp8::Scales& scales, int n, int n8, int k,
+                           float (&acc)[T][4]) const {
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
+      const int at = k + i / 2 * W * kSpan + i % 2 * 32 + 8 * static_cast<int>(threadIdx.x % 4);
+      const uint4 a = low[i].Bf16(scales, n, at), b = high[i].Bf16(scales, n8, at);
 #pragma unroll
       for (int j = 0; j < T; ++j) {
-        Mma(acc[j], low[i].x, high[i].x, low[i].y, high[i].y, x[j][i].x, x[j][i].y);
-        Mma(acc[j], low[i].z, high[i].z, low[i].w, high[i].w, x[j][i].z, x[j][i].w);
+        Mma(acc[j], a.x, b.x, a.y, b.y, x[j][i].x, x[j][i].y);
+        Mma(acc[j], a.z, b.z, a.w, b.w, x[j][i].z, x[j][i].w);
       }
     }
   }
 };
 
 // A block of 8 warps: 8 / W tiles of 16 outputs by W warps along k; T tiles of 8 rows of x.
-template <int W, int T>
+template <int W, int T, typename Weight>
 __global__ void __launch_bounds__(256, 2) StreamKernel(StreamParams p) {
   constexpr int kTiles = 8 / W;
   __shared__ float part[8][16][8 * T + 1];
@@ -83,23 +116,20 @@ __global__ void __launch_bounds__(256, 2) StreamKernel(StreamParams p) {
   const int g = lane / 4, t = lane % 4;
   const int first = blockIdx.x * kTiles * 16;  // output
   const int out = first + warp / W * 16;
-  const auto row_of = [&](int n) {
-    const int row = n < p.n ? n : p.n - 1;  // read, not used
-    return p.weights + int64_t{row} * p.stride + 8 * t;
-  };
-  const uint16_t* row = row_of(out + g);
-  const uint16_t* row8 = row_of(out + g + 8);
+  const int n = min(out + g, p.n - 1), n8 = min(out + g + 8, p.n - 1);  // past the end: not used
+  const Weight* row = static_cast<const Weight*>(p.weights) + int64_t{n} * p.stride + 8 * t;
+  const Weight* row8 = static_cast<const Weight*>(p.weights) + int64_t{n8} * p.stride + 8 * t;
   const uint16_t* x = p.x + int64_t{g} * p.stride + 8 * t;
   float acc[T][4] = {};
-  constexpr int kApart = Step<W, T>::kApart;
-  Step<W, T> even, odd;  // one is on its way while the other is used
+  constexpr int kApart = Step<W, T, Weight>::kApart;
+  Step<W, T, Weight> even, odd;  // one is on its way while the other is used
   int k = warp % W * kSpan;
   even.Load(row, row8, x, p.rows - g, k, p.stride);
   odd.Load(row, row8, x, p.rows - g, k + kApart, p.stride);
   for (; k < p.stride; k += 2 * kApart) {
-    even.Multiply(acc);
+    even.Multiply(p.scales, n, n8, k, acc);
     even.Load(row, row8, x, p.rows - g, k + 2 * kApart, p.stride);
-    odd.Multiply(acc);
+    odd.Multiply(p.scales, n, n8, k + kApart, acc);
     odd.Load(row, row8, x, p.rows - g, k + 3 * kApart, p.stride);
   }
 #pragma unroll
@@ -145,7 +175,7 @@ void* RoundX(const LinearParams& p, int64_t row, int64_t rows, const CudaContext
 
 // --- bf16 weights, up to 16 rows ---------------------------------------------------------------
 
-template <int T>
+template <int T, typename Weight>
 void Stream(const StreamParams& p, const CudaContext& context) {
   const auto launch = [&](auto kernel, int outputs) {
     kernel<<<static_cast<unsigned>((p.n + outputs - 1) / outputs), 256, 0, context.stream()>>>(p);
@@ -153,26 +183,29 @@ void Stream(const StreamParams& p, const CudaContext& context) {
   // As few warps along k as still give every multiprocessor two blocks; a function of N alone.
   const int tiles = (p.n + 15) / 16;
   if (tiles >= 2 * 8 * context.sms()) {
-    launch(StreamKernel<1, T>, 128);
+    launch(StreamKernel<1, T, Weight>, 128);
   } else if (tiles >= 2 * 4 * context.sms()) {
-    launch(StreamKernel<2, T>, 64);
+    launch(StreamKernel<2, T, Weight>, 64);
   } else if (tiles >= 2 * 2 * context.sms()) {
-    launch(StreamKernel<4, T>, 32);
+    launch(StreamKernel<4, T, Weight>, 32);
   } else {
-    launch(StreamKernel<8, T>, 16);
+    launch(StreamKernel<8, T, Weight>, 16);
   }
 }
 
+template <typename Weight>
 void Stream(const LinearParams& p, const CudaContext& context, int stride) {
-  const StreamParams s{static_cast<int>(p.rows),
-                       p.weight.n,
-                       stride,
-                       static_cast<const uint16_t*>(RoundX(p, 0, p.rows, context, stride)),
-                       static_cast<const uint16_t*>(p.weight.panels),
-                       p.y,
-                       p.y_stride,
-                       p.accumulate};
-  p.rows <= 8 ? Stream<1>(s, context) : Stream<2>(s, context);
+  const StreamParams s{
+      static_cast<int>(p.rows),
+      p.weight.n,
+      stride,
+      static_cast<const uint16_t*>(RoundX(p, 0, p.rows, context, stride)),
+      p.weight.panels,
+      {p.weight.scales, p.weight.first_column, static_cast<int>(p.weight.ColumnBlocks())},
+      p.y,
+      p.y_stride,
+      p.accumulate};
+  p.rows <= 8 ? Stream<1, Weight>(s, context) : Stream<2, Weight>(s, context);
 }
 
 // As many rows at a time as the scratch memory holds.
@@ -300,21 +333,42 @@ void Chain(const LinearParams& p, cudaStream_t stream, int row_stride) {
   }
 }
 
+void Fp8(const LinearParams& p, const Exec& exec) {
+  GroupedLinearParams one;
+  one.rows = p.rows;
+  one.x = p.x;
+  one.x_stride = p.x_stride;
+  one.weight = p.weight.panels;
+  one.dtype = p.weight.dtype;
+  one.n = p.weight.n;
+  one.k = p.weight.k;
+  one.scale = p.weight.scales;
+  one.first_column = p.weight.first_column;
+  one.y = p.y;
+  one.y_stride = p.y_stride;
+  one.accumulate = p.accumulate;
+  GroupedLinearCuda(one, exec);
+}
+
 }  // namespace
 
 void Linear(const LinearParams& p, const Exec& exec) {
-  WEFT_CUDA_REQUIRE(p.weight.dtype != DType::kF8E4M3,
-                    "linear: FP8 is for the CPU backend alone so far");
   WEFT_CUDA_REQUIRE(p.weight.layout == MatrixLayout::kRows,
                     "linear on CUDA takes weights packed as MatrixLayout::kRows");
   if (p.rows == 0 || p.weight.n == 0) return;
   CudaContext& context = CudaContext::From(exec);
   const int stride = PackedMatrix::RowStride(p.weight.k);
+  if (p.weight.dtype == DType::kF8E4M3) {
+    if (exec.exact || p.rows > kSmallRows) return Fp8(p, exec);
+    Stream<uint8_t>(p, context, stride);
+    WEFT_CUDA_LAUNCHED("linear");
+    return;
+  }
   const bool bf16 = p.weight.dtype == DType::kBF16;
   if (bf16 && !exec.exact && p.rows > kSmallRows) {
     Gemm(p, &context, stride);
   } else if (bf16 && !exec.exact) {
-    Stream(p, context, stride);
+    Stream<uint16_t>(p, context, stride);
   } else if (!exec.exact && p.rows <= kSmallRows) {
     const dim3 grid(static_cast<unsigned>(p.weight.n), p.rows > 8 ? 2 : 1);
     RowDotKernel<<<grid, 256, 0, context.stream()>>>(p, stride);

@@ -15,7 +15,7 @@ enum class MatrixLayout : uint8_t {
   // outputs, and each output is one chain over ascending k (the arithmetic rule, cpu/vec16.h).
   kPanels,
   // CUDA, in device memory. Row-major [N, RowStride(K)]; elements past K are zero, so every row
-  // starts at a multiple of 64 bytes and is read in whole vectors.
+  // starts at a multiple of 32 bytes and is read in whole vectors.
   kRows,
 };
 
@@ -28,7 +28,7 @@ struct PackedMatrix {
   static constexpr int kPanel = 16;
   static constexpr int kScaleBlock = 128;
   const void* panels = nullptr;
-  DType dtype = DType::kF32;      // kF32, kBF16, or on the CPU kF8E4M3
+  DType dtype = DType::kF32;      // kF32, kBF16 or kF8E4M3
   int32_t n = 0;                  // outputs
   int32_t k = 0;                  // inputs
   const float* scales = nullptr;  // FP8: [ceil(N/16), ColumnBlocks(), 16]

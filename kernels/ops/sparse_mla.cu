@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/context.h"
+#include "kernels/cuda/fp8.cuh"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/sparse_mla.cuh"
 
@@ -14,6 +15,16 @@ namespace {
 
 constexpr int kHeads = 8;  // of a block, a warp each
 constexpr int kKeys = 32;  // of a tile, a lane each
+
+template <typename T>
+__device__ float LatentAt(const SparseMlaParams& p, int32_t row, int d) {
+  return Widen(static_cast<const T*>(p.kv)[int64_t{row} * (p.latent + p.rope) + d]);
+}
+template <>
+__device__ float LatentAt<uint8_t>(const SparseMlaParams& p, int32_t row, int d) {
+  const int64_t bytes = p.latent + p.latent / 128 * 4 + 2 * p.rope;
+  return fp8::LatentAt(static_cast<const uint8_t*>(p.kv) + row * bytes, p.latent, d);
+}
 
 // A tile of valid keys is widened into shared memory; then each warp has its head's 32 scores, one
 // a lane, moves the state once, and adds the weighted rows in list order.
@@ -52,8 +63,9 @@ __global__ void __launch_bounds__(kHeads* kWarp) PlainKernel(SparseMlaParams p) 
     __syncthreads();
     const int n = found;
     for (int j = warp; j < n; j += kHeads) {
-      const T* from = static_cast<const T*>(p.kv) + int64_t{entries[j]} * width;
-      for (int d = lane; d < width; d += kWarp) keys[j * (width + 1) + d] = Widen(from[d]);
+      for (int d = lane; d < width; d += kWarp) {
+        keys[j * (width + 1) + d] = LatentAt<T>(p, entries[j], d);
+      }
     }
     __syncthreads();
     if (!live || n == 0) continue;
@@ -167,8 +179,6 @@ __global__ void FinishKernel(SparseMlaParams p, float* lse) {
 void SparseMla(const SparseMlaParams& params, const Exec& exec) {
   if (params.rows == 0 || params.heads == 0) return;
   const CudaContext& context = CudaContext::From(exec);
-  WEFT_CUDA_REQUIRE(params.kv_dtype != DType::kF8E4M3,
-                    "sparse_mla: FP8 is for the CPU backend alone so far");
   const bool tensor = !exec.exact && FitsTensor(params);
   for (int64_t row = 0; row < params.rows; row += kMaxRows) {
     SparseMlaParams p = params;
@@ -183,6 +193,8 @@ void SparseMla(const SparseMlaParams& params, const Exec& exec) {
       Tensor(p, context);
     } else if (p.kv_dtype == DType::kBF16) {
       Plain<uint16_t>(p, context.stream());
+    } else if (p.kv_dtype == DType::kF8E4M3) {
+      Plain<uint8_t>(p, context.stream());
     } else {
       Plain<float>(p, context.stream());
     }

@@ -3,7 +3,6 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <random>
 
 #include "server/api/mode_name.h"
 

@@ -27,6 +27,14 @@ Choice::Choice(Frontend* frontend, std::shared_ptr<Owner> owner, RequestState st
       answer_(*frontend->text.tokenizer, stops, &state_),
       deadline_(deadline) {}
 
+void Choice::StartBeside(const Choice& first) {
+  if (first.state_.admitted) {
+    state_.admitted = first.state_.admitted;
+    *state_.request.mutable_honour() = *first.state_.admitted;
+  }
+  Start(first.engine_);
+}
+
 void Choice::Start(const EngineLink::State& engine) {
   if (over_) return;
   started_ = true;

@@ -2,6 +2,7 @@
 // its answer. All of a request's choices live under one lock, their stream's.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -34,6 +35,9 @@ class Choice final : public EngineCall::Reader,
 
   // All of these under the owner's lock.
   void Start(const EngineLink::State& engine);
+  // Where the first choice runs, and as it was admitted there: the request has its place, and no
+  // queue is too long for it any more.
+  void StartBeside(const Choice& first);
   void ReadOn();  // where it had to wait for room
   // Gives up on the engine; OnOver follows, perhaps at once.
   void End(const grpc::Status& status);
@@ -41,7 +45,6 @@ class Choice final : public EngineCall::Reader,
   bool over() const { return over_; }
   // The engine is past the prompt.
   bool under_way() const { return state_.begun() || over_; }
-  const EngineLink::State& engine() const { return engine_; }  // that it was last sent to
   const RequestState& state() const { return state_; }
   const Answer& answer() const { return answer_; }
 

@@ -2,7 +2,6 @@
 
 #include <spdlog/spdlog.h>
 
-#include <algorithm>
 #include <deque>
 #include <mutex>
 #include <random>
@@ -139,7 +138,7 @@ class GenerateStream final : public ReplyReactor,
   void StartOthers() {
     if (ending_ || !choices_.front()->under_way()) return;
     for (size_t i = 1; i < choices_.size(); ++i) {
-      if (!choices_[i]->started()) choices_[i]->Start(choices_.front()->engine());
+      if (!choices_[i]->started()) choices_[i]->StartBeside(*choices_.front());
     }
   }
 

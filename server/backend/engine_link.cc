@@ -4,6 +4,7 @@
 #include <grpcpp/security/credentials.h>
 #include <spdlog/spdlog.h>
 
+#include "server/backend/callback_threads.h"
 #include "server/backend/engine_channel.h"
 
 namespace weft::server {
@@ -46,6 +47,7 @@ EngineChannel::EngineChannel(const std::string& target) {
 EngineLink::EngineLink(std::function<std::string(const engine::v1::EngineInfo&)> refuse,
                        std::function<void()> changed)
     : refuse_(std::move(refuse)), changed_(std::move(changed)) {
+  KeepCallbackThreads();
   state_.calls = std::make_shared<std::atomic<int>>(0);
   thread_ = std::thread([this] { Run(); });
 }

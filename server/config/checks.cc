@@ -51,6 +51,10 @@ Check NumberAbove(double low, double high, bool low_included) {
   };
 }
 
+Check DeviceList() {
+  return Matching("[0-9]{1,3}(,[0-9]{1,3})*", "numbers of GPUs, separated by commas");
+}
+
 Check OneOf(std::vector<std::string> words) {
   return [words = std::move(words)](const std::string& value) {
     std::string list;

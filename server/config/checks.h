@@ -12,6 +12,7 @@ using Check = std::function<std::string(const std::string& value)>;
 
 Check IntegerBetween(int64_t low, int64_t high);
 Check NumberAbove(double low, double high, bool low_included);  // high is always included
+Check DeviceList();                                             // "0", "0,2,3"
 Check OneOf(std::vector<std::string> words);
 Check HostPort();    // "host:port", "[v6]:port"
 Check MemorySize();  // "512MiB", "8GiB", "1000000"

@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <cctype>
 #include <cstdlib>
-#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -61,6 +60,10 @@ std::vector<EngineFlagRule> EngineFlagRules() {
       {"--threads", "Threads of one rank; by default (0) the cores over the ranks of the host",
        IntegerBetween(0, 1024)},
       {"--max-sequences", "Sequences that run at the same time (64)", IntegerBetween(1, 65536)},
+      {"--backend", "Where the ranks compute: auto, cpu or cuda; auto takes GPUs if all have one",
+       OneOf({"auto", "cpu", "cuda"})},
+      {"--device", "GPUs of a host by the ranks on it, as 0,2", DeviceList()},
+      {"--share-device", "Let several ranks use one GPU, slowly: on or off", OneOf({"on", "off"})},
       {"--isa", "Instruction set of the CPU kernels: auto, scalar, avx2 or avx512",
        OneOf({"auto", "scalar", "avx2", "avx512"})},
       {"--placement", "Which rank holds a token: rotated or round-robin",

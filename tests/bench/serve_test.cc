@@ -149,7 +149,23 @@ TEST_CASE("weft-bench serve: a long prompt among streams") {
   CHECK(mixed["itl_during_ms"]["count"] >= 1);
   CHECK(mixed["long_ttft_alone_ms"] > 4);
   CHECK(mixed["long_ttft_among_ms"] > 4);
-  CHECK(bench.engine->cancelled() == 3);
+  CHECK(Eventually([&] { return bench.engine->cancelled() == 3; }));
+}
+
+TEST_CASE("weft-bench serve: a stream that is refused ends --mixed at once") {
+  Bench bench;
+  FakeScript script;
+  script.fail_at = 1;  // the long prompt asks for one token
+  script.failure = grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "no room");
+  bench.engine->set_script(script);
+  const auto start = std::chrono::steady_clock::now();
+  const Ran ran = Serve(bench,
+                        "--mixed --concurrency 2 --prompt-tokens 5 --long-tokens 500 "
+                        "--check 0 --timeout 50 2>&1");
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(25));
+  CHECK(ran.code == 1);
+  CHECK_THAT(ran.out, Contains(" of 2 ended early, after 1 tokens: RESOURCE_EXHAUSTED: ") &&
+                          Contains("no room"));
 }
 
 TEST_CASE("weft-bench serve: usage mistakes, and a server that is not there") {

@@ -120,6 +120,42 @@ TEST_CASE("Disagreement names the key and both values") {
   CHECK_THAT(weft::Disagreement(base, {{"b", "2"}, {"a", "1"}}, 3), Contains("'a'"));
 }
 
+TEST_CASE("rank 0 decides from what the ranks tell, and all hear what or why not") {
+  const auto run = [](const weft::ControlServer::Decide& decide, std::string* thrown) {
+    ControlServer server("127.0.0.1");
+    std::vector<std::string> heard(3);
+    std::vector<std::thread> threads;
+    for (int rank = 1; rank <= 3; ++rank) {
+      threads.emplace_back([&, rank] {
+        auto& text = heard[static_cast<size_t>(rank - 1)];
+        try {
+          ControlClient client(server.Address(), rank, kSettings, 10s,
+                               {{"host", "h" + std::to_string(rank)}, {"empty", ""}});
+          text = client.welcome();
+        } catch (const ControlError& error) {
+          text = error.what();
+        }
+      });
+    }
+    *thrown = Thrown([&] { server.Accept(4, kSettings, 10s, decide); });
+    for (std::thread& t : threads) t.join();
+    return heard;
+  };
+  std::string thrown;
+  const auto join = [](const std::vector<Settings>& facts) {
+    std::string text;
+    for (const Settings& f : facts) text += f.at(0).second + f.at(1).first + " ";
+    return text;
+  };
+  CHECK(run(join, &thrown) == std::vector<std::string>(3, "h1empty h2empty h3empty "));
+  CHECK(thrown.empty());
+  const auto refuse = [](const std::vector<Settings>& facts) -> std::string {
+    throw std::runtime_error("rank 2 on " + facts[1][0].second + " has no GPU");
+  };
+  CHECK(run(refuse, &thrown) == std::vector<std::string>(3, "rank 2 on h2 has no GPU"));
+  CHECK(thrown == "rank 2 on h2 has no GPU");
+}
+
 TEST_CASE("every rank hears of a disagreement, with both values") {
   ControlServer server("127.0.0.1");
   Settings other = kSettings;
@@ -186,8 +222,10 @@ TEST_CASE("a wrong token, a second rank 1 and another version are refused, with 
   CHECK_THAT(Thrown([&] { ControlClient(address, 3, kSettings, 5s); }), Contains("ranks 1..2"));
   RawPeer newer(address);
   newer.Send(weft_test::FrameBytes(0, 1, weft::kControlVersion + 1, ""));
-  CHECK_THAT(newer.ReceiveAll(),
-             Contains("the peer speaks control version 2, this program version 1"));
+  CHECK_THAT(
+      newer.ReceiveAll(),
+      Contains("the peer speaks control version " + std::to_string(weft::kControlVersion + 1) +
+               ", this program version " + std::to_string(weft::kControlVersion)));
   acceptor.join();
   CHECK_THAT(accept_thrown,
              Catch::StartsWith("no hello from rank(s) 2 within 1500 ms; turned away"));
@@ -293,8 +331,9 @@ TEST_CASE("Receive throws when rank 0 goes within a frame, or speaks another ver
   CHECK(receive_after("\x09") == "rank 0 is gone: the connection was closed");
   CHECK(receive_after(weft_test::FrameBytes(9, 4, weft::kControlVersion, "half")) ==
         "rank 0 is gone: the connection was closed");
-  CHECK_THAT(receive_after(weft_test::FrameBytes(0, 4, 9, "")),
-             Contains("control version 9, this program version 1"));
+  CHECK_THAT(
+      receive_after(weft_test::FrameBytes(0, 4, 9, "")),
+      Contains("control version 9, this program version " + std::to_string(weft::kControlVersion)));
 }
 
 TEST_CASE("Receive throws when rank 0 goes") {

@@ -45,7 +45,9 @@ TEST_CASE("a peer watch names the first socket that hangs up, once") {
 TEST_CASE("a peer watch that ends calls nothing") {
   Pair pair;
   std::atomic<int> calls = 0;
-  { const PeerWatch watch({pair.fds[0]}, [&](size_t) { ++calls; }); }
+  {
+    const PeerWatch watch({pair.fds[0]}, [&](size_t) { ++calls; });
+  }
   shutdown(pair.fds[1], SHUT_RDWR);
   std::this_thread::sleep_for(20ms);
   CHECK(calls == 0);

@@ -26,7 +26,7 @@ inline std::string FrameBytes(uint32_t length, uint16_t type, uint16_t version,
 inline std::string HelloFrame(const std::string& address, int rank,
                               const weft::Settings& settings) {
   const std::string payload =
-      weft::EncodeHello({rank, weft::ParseAddress(address).token, settings});
+      weft::EncodeHello({rank, weft::ParseAddress(address).token, settings, {}});
   return FrameBytes(static_cast<uint32_t>(payload.size()), 1, weft::kControlVersion, payload);
 }
 

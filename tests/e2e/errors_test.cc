@@ -90,6 +90,28 @@ long CpuTicks(const std::string& text) {
 
 }  // namespace
 
+TEST_CASE("a backend that the machine cannot have is refused with the reason") {
+  // No machine has a GPU of this number, and most have none.
+  const Ran ran = RunShell(kMpirun + " -n 2 " + kEngine + " --model " + DemoModel() +
+                           " --backend cuda --device 999 --script /dev/null");
+  CHECK(ran.exit_code != 0);
+  CHECK_THAT(ran.output, Contains("--backend cuda: rank 0 (host ") && Contains(" and 1 more: "));
+  const Ran wrong = RunShell(kEngine + " --model x --backend gpu");
+  CHECK(wrong.exit_code == 2);
+  CHECK_THAT(wrong.output, Contains("--backend: must be one of auto|cpu|cuda"));
+  CHECK_THAT(RunShell(kEngine + " --model x --device 1,x").output, Contains("--device"));
+  CHECK_THAT(RunShell(kEngine + " --help").output,
+             Contains("--backend auto|cpu|cuda") && Contains("--share-device"));
+}
+
+TEST_CASE("memory that does not do is refused with the numbers") {
+  const Ran ran = RunShell(kEngine + " --model " + DemoModel() +
+                           " --backend cpu --kv-memory 9000GB --script /dev/null");
+  CHECK(ran.exit_code != 0);
+  CHECK_THAT(ran.output,
+             Contains("does not fit") && Contains("cache 8381.") && Contains("less --kv-memory"));
+}
+
 TEST_CASE("a spoiled model folder ends start-up with the file's name") {
   ModelCopy model;
   const auto fails = [&](const std::string& what) {
@@ -218,6 +240,29 @@ TEST_CASE("a server with summed partitions says so, and answers as one that gath
   CHECK(partition == "reduce, experts whole");
   CHECK(answer({"--partition", "reduce", "--experts", "split"}, &partition) == want);
   CHECK(partition == "reduce, experts split");
+}
+
+TEST_CASE("a small engine: the longest context is what its cache holds, and all choices come") {
+  ServerProcess server(
+      {"--ranks", "1", "--kv-memory", "20MB", "--max-sequences", "3", "--max-waiting", "4"});
+  grpc::ClientContext context;
+  v1::ModelInfo info;
+  REQUIRE(server.stub().GetModelInfo(&context, {}, &info).ok());
+  CHECK(info.max_context() > 1000);
+  CHECK(info.max_context() < 2500);
+  CHECK_THAT(server.Log(), Contains("--kv-memory"));
+  // More choices than places and queue together; and max_tokens left to the context.
+  v1::GenerateRequest request = Prompt("hi");
+  request.mutable_sampling()->set_n(8);
+  request.mutable_sampling()->set_temperature(1);
+  request.mutable_sampling()->set_ignore_eos(true);
+  request.mutable_sampling()->set_max_tokens(20);
+  const Reply all = Generate(server.stub(), request);
+  CHECK(all.status.ok());
+  CHECK(all.tokens.size() == 8 * 20);
+  request = Prompt("hi");
+  request.mutable_sampling()->clear_max_tokens();
+  CHECK(Generate(server.stub(), request).status.ok());
 }
 
 TEST_CASE("an idle server sleeps") {

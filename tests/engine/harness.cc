@@ -2,7 +2,6 @@
 
 #include <cstring>
 #include <exception>
-#include <limits>
 #include <stdexcept>
 #include <thread>
 
@@ -21,10 +20,16 @@ Cluster::Cluster(const ClusterOptions& options)
   run.max_sequences = options.max_sequences;
   run.exchange = options.exchange;
   run.exchange_bytes = options.exchange_bytes;
+  run.graphs = options.graphs;
   comms_ = MakeThreadCommunicators(options.ranks);
   for (int rank = 0; rank < options.ranks; ++rank) {
     pools_.push_back(std::make_unique<ThreadPool>(options.threads));
     hooks_.push_back(std::make_unique<Hooks>());
+    if (options.maker) {
+      runners_.push_back(options.maker(
+          {rank, config_, folder, run, comms_[static_cast<size_t>(rank)].get(), *hooks_.back()}));
+      continue;
+    }
     runners_.push_back(std::make_unique<Runner>(
         config_, LoadWeights(config_, folder, rank, options.ranks, options.partition), run,
         comms_[static_cast<size_t>(rank)].get(), CpuOps(options.isa), pools_.back()->exec(),
@@ -83,11 +88,18 @@ EventSink Outcome::Sink() {
 
 Driver::Driver(Cluster* cluster, const DriverOptions& options) {
   const ClusterOptions& c = cluster->options();
-  const SchedulerOptions scheduling{
-      options.chunk,      c.max_sequences,    c.ranks, c.page_tokens, c.pages, options.prefix_cache,
-      /*prefix_root=*/{}, options.max_step_ms};
-  const EngineLimits limits{cluster->config().vocab, options.max_context, options.max_context,
-                            std::numeric_limits<int32_t>::max(), cluster->config().layers};
+  SchedulerOptions scheduling;
+  scheduling.max_step_tokens = options.chunk;
+  scheduling.max_sequences = c.max_sequences;
+  scheduling.ranks = c.ranks;
+  scheduling.page_tokens = c.page_tokens;
+  scheduling.pages = c.pages;
+  scheduling.prefix_cache = options.prefix_cache;
+  scheduling.max_step_ms = options.max_step_ms;
+  EngineLimits limits;
+  limits.vocab = cluster->config().vocab;
+  limits.max_context = limits.max_index_topk = options.max_context;
+  limits.layers = cluster->config().layers;
   const SelectionDefaults defaults{SelectionMode::kExact, cluster->config().index_topk, 0.99,
                                    MRule::kExactProbability};
   const uint64_t before = cluster->committed();

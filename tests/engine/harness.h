@@ -12,6 +12,7 @@
 
 #include "engine/comm/communicator.h"
 #include "engine/core/engine.h"
+#include "engine/model/checkpoint.h"
 #include "engine/model/safetensors.h"
 #include "engine/run/runner.h"
 #include "kernels/cpu/thread_pool.h"
@@ -26,6 +27,17 @@ std::string TinyModel(const std::string& variant = "plain");
 std::string TinyExpected(const std::string& variant);
 // The plain one with every tensor zeroed whose name ends in `ending`.
 std::string TinyModelWithZeros(const std::string& ending);
+
+// Makes one rank's runner for its threads' communicator; the default is the CPU's.
+struct RankParts {
+  int rank;
+  const ModelConfig& config;
+  const CheckpointFolder& folder;
+  const RunnerOptions& options;
+  Communicator* comm;
+  const Hooks& hooks;
+};
+using RunnerMaker = std::function<std::unique_ptr<StepRunner>(const RankParts&)>;
 
 struct ClusterOptions {
   std::string model;
@@ -43,6 +55,8 @@ struct ClusterOptions {
   Exchange exchange = Exchange::kRows;
   Partition partition = Partition::kGather;
   Isa isa = DetectIsa();
+  RunnerMaker maker = nullptr;
+  bool graphs = true;  // GPU
 };
 
 class Cluster {
@@ -65,7 +79,7 @@ class Cluster {
   std::vector<std::unique_ptr<Communicator>> comms_;
   std::vector<std::unique_ptr<ThreadPool>> pools_;
   std::vector<std::unique_ptr<Hooks>> hooks_;
-  std::vector<std::unique_ptr<Runner>> runners_;
+  std::vector<std::unique_ptr<StepRunner>> runners_;
   uint64_t committed_ = 0;
 };
 

@@ -136,6 +136,8 @@ TEST_CASE("repl: documents and saving and loading") {
       terminal.Says("latin1.txt' must be text in UTF-8; got another byte at offset 2, in line 1"));
   terminal.Type("/file /no/such/file\n");
   REQUIRE(terminal.Says("cannot read '/no/such/file': No such file"));
+  terminal.Type("/file " + folder.path().string() + "\n");
+  REQUIRE(terminal.Says("cannot read '" + folder.path().string() + "': Is a directory"));
   terminal.Type("/file " + document + "\n");
   REQUIRE(terminal.Says("doc.txt: 11 bytes go before the next question."));
   terminal.Type("Well?\n");

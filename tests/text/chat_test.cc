@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <chrono>
 
 #include "server/text/detokenizer.h"
 #include "tests/text/test_tokenizers.h"
@@ -147,6 +148,19 @@ TEST_CASE("chat: refusals around tools", "[text]") {
   CHECK_THAT(error({{"developer", "d"}}, {}, "deepseek_v31"),
              Contains("messages[0].role must be other than \"developer\""));
   CHECK_THAT(error({user}, {.keep_reasoning = true}), Contains("keep_reasoning must be false"));
+}
+
+TEST_CASE("chat: the results of many calls take linear time", "[text]") {
+  constexpr size_t kResults = 100'000;
+  Messages messages = {{"user", "q"}, {"assistant", ""}};
+  messages[1].tool_calls.assign(kResults, {"", "f", "{}"});
+  messages.resize(2 + kResults, {"tool", "r"});
+  const auto begin = std::chrono::steady_clock::now();
+  CHECK(Chat().Render(messages, {}).ok());
+  // Takes a third of a second; what grows with the square takes half a minute.
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));
+  messages.pop_back();
+  CHECK_THAT(Prompt(messages), Contains("got 99999 for 100000 calls"));
 }
 
 TEST_CASE("chat: DeepSeek-V3.1 declares tools as its model card says", "[text]") {

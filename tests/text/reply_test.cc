@@ -148,7 +148,7 @@ TEST_CASE("reply: GLM's calls take their types from the schema", "[text]") {
         Parts{{Kind::kCall, "f"}, {Kind::kArguments, "{\"n\": \"1"}});
 }
 
-TEST_CASE("reply: broken markup loses no reply", "[text]") {
+TEST_CASE("reply: broken markup, in every syntax, however it is cut", "[text]") {
   for (const ToolSyntax tools :
        {ToolSyntax::kDsml, ToolSyntax::kDeepSeekV31, ToolSyntax::kDeepSeekV3, ToolSyntax::kGlm}) {
     for (const std::string text :
@@ -163,6 +163,147 @@ TEST_CASE("reply: broken markup loses no reply", "[text]") {
   CHECK(ParseAnyWay(Syntax(ToolSyntax::kDsml),
                     "\n\n<｜DSML｜function_calls></｜DSML｜function_calls> after") ==
         Parts{{Kind::kContent, "after"}});
+}
+
+// Such text is content from its start mark on, or reasoning where that is still open.
+void CheckIsText(ToolSyntax tools, const std::string& text) {
+  INFO(text);
+  CHECK(ParseAnyWay(Syntax(tools), "So: " + text) == Parts{{Kind::kContent, "So: " + text}});
+  CHECK(ParseAnyWay(Syntax(tools, true), "So: " + text + "</think>x") ==
+        Parts{{Kind::kReasoning, "So: " + text}, {Kind::kContent, "x"}});
+}
+
+TEST_CASE("reply: what only looks like a call is text", "[text]") {
+  const std::string dsml = "\n\n<｜DSML｜function_calls>\n";
+  for (const char* text :
+       {"", "Hm.", "<｜DSML｜invoke name='f'>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+        "<｜DSML｜invoke name=\"f g\">\n</｜DSML｜invoke>", "<｜DSML｜invoke name=\"f",
+        "<｜DSML｜inv", "<｜DSML｜invoke name=\"\">\n</｜DSML｜invoke>",
+        "<｜DSML｜invoke name=\"f</｜DSML｜invoke>"}) {
+    CheckIsText(ToolSyntax::kDsml, dsml + text);
+  }
+  const std::string begin = "<｜tool▁calls▁begin｜>";
+  const std::string call = begin + "<｜tool▁call▁begin｜>";
+  const std::string end = "<｜tool▁call▁end｜><｜tool▁calls▁end｜>";
+  for (const ToolSyntax tools : {ToolSyntax::kDeepSeekV31, ToolSyntax::kDeepSeekV3}) {
+    for (const std::string& text :
+         {begin, begin + "Hm.", call, call + "f{}" + end, call + "f" + end, call + "f",
+          call + "<｜tool▁sep｜>{}" + end, call + "f<｜tool▁se"}) {
+      CheckIsText(tools, text);
+    }
+  }
+  for (const char* rest : {"f\n{}", "f", "f\n```json{}\n```", "\n```json\n{}\n```", "f\n```js"}) {
+    CheckIsText(ToolSyntax::kDeepSeekV3, call + "function<｜tool▁sep｜>" + rest);
+    CheckIsText(ToolSyntax::kDeepSeekV3, call + "function<｜tool▁sep｜>" + rest + end);
+  }
+  for (const char* text :
+       {"<tool_call>", "<tool_call>` as a tag, and so on", "<tool_call></tool_call>",
+        "<tool_call>f", "<tool_call>f</arg_key>", "<tool_call>f\n<arg_k",
+        "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>"}) {
+    CheckIsText(ToolSyntax::kGlm, text);
+  }
+  CHECK(ParseAnyWay(Syntax(ToolSyntax::kGlm), "Not <tool_call> but <tool_call>f</tool_call>") ==
+        Parts{{Kind::kContent, "Not <tool_call> but "},
+              {Kind::kCall, "f"},
+              {Kind::kArguments, "{}"}});
+  ReplyParser parser(Syntax(ToolSyntax::kGlm));
+  CHECK(parser.Append("<tool_call>` is").front().text == "<tool_call>` is");
+}
+
+TEST_CASE("reply: DeepSeek-V3.2's call that breaks later", "[text]") {
+  const std::string call = "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n";
+  const std::string key = "<｜DSML｜parameter name=\"n\"";
+  const auto check = [&](const std::string& text, const std::string& arguments,
+                         const std::string& content) {
+    INFO(text);
+    Parts parts = {{Kind::kCall, "f"}};
+    if (!arguments.empty()) parts.push_back({Kind::kArguments, arguments});
+    if (!content.empty()) parts.push_back({Kind::kContent, content});
+    CHECK(ParseAnyWay(Syntax(ToolSyntax::kDsml), call + text) == parts);
+  };
+  check("</｜DSML｜function_calls>after", "{}", "after");
+  check("Hm.</｜DSML｜invoke>", "{}", "Hm.</｜DSML｜invoke>");
+  check("</｜DSML｜invoke>\nafter", "{}", "after");
+  check("<｜DSML｜parameter name='n'>1", "{}", "<｜DSML｜parameter name='n'>1");
+  check(key + " string=no>1", "{}", key + " string=no>1");
+  check("<｜DSML｜parameter name=\"n</｜DSML｜parameter>\n", "{}",
+        "<｜DSML｜parameter name=\"n</｜DSML｜parameter>\n");
+  check(key + " string=\"true\">a</｜DSML｜invoke>\n</｜DSML｜function_calls>x", "{\"n\": \"a\"}",
+        "x");
+  check(key + " string=\"false\">1</｜DSML｜function_calls>x", "{\"n\": 1}", "x");
+  check("</｜DSML｜invoke><｜DSML｜invoke name='g'>", "{}", "<｜DSML｜invoke name='g'>");
+  // Cut off: the call stays open.
+  check("", "", "");
+  check("<｜DSML｜para", "", "");
+  check("<｜DSML｜parameter name=\"n", "{\"n", "");
+  check(key + " stri", "{\"n", "");
+  check(key + " string=\"true\">a</｜DSML", "{\"n\": \"a</｜DSML", "");
+  check("</｜DSML｜invoke>\n</｜DSML｜func", "{}", "");
+  CHECK(
+      ParseAnyWay(Syntax(ToolSyntax::kDsml),
+                  call + "<｜DSML｜invoke name=\"g\"></｜DSML｜invoke></｜DSML｜function_calls>") ==
+      Parts{{Kind::kCall, "f"},
+            {Kind::kArguments, "{}"},
+            {Kind::kCall, "g"},
+            {Kind::kArguments, "{}"}});
+}
+
+TEST_CASE("reply: DeepSeek-V3.1's and V3's call that breaks later", "[text]") {
+  for (const bool is_v3 : {false, true}) {
+    const ReplySyntax syntax = Syntax(is_v3 ? ToolSyntax::kDeepSeekV3 : ToolSyntax::kDeepSeekV31);
+    const auto call = [&](const std::string& name) {
+      return "<｜tool▁call▁begin｜>" +
+             (is_v3 ? "function<｜tool▁sep｜>" + name + "\n```json\n" : name + "<｜tool▁sep｜>");
+    };
+    const std::string begin = "<｜tool▁calls▁begin｜>" + call("f") + "{\"n\": 1}";
+    const std::string fence = is_v3 ? "\n```" : "";
+    const Parts f = {{Kind::kCall, "f"}, {Kind::kArguments, "{\"n\": 1}"}};
+    const auto and_then = [&](Parts more) {
+      more.insert(more.begin(), f.begin(), f.end());
+      return more;
+    };
+    CHECK(ParseAnyWay(syntax, begin) == f);
+    CHECK(ParseAnyWay(syntax, begin + fence + "<｜tool▁calls▁end｜>after") ==
+          and_then({{Kind::kContent, "after"}}));
+    CHECK(ParseAnyWay(syntax, begin + "<｜tool▁call▁end｜>after") ==
+          and_then({{Kind::kContent, "after"}}));
+    CHECK(ParseAnyWay(syntax, begin + fence + "<｜tool▁call▁end｜>\n<｜tool▁ca") == f);
+    CHECK(ParseAnyWay(syntax, begin + call("g") + "{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>") ==
+          and_then({{Kind::kCall, "g"}, {Kind::kArguments, "{}"}}));
+    CHECK(ParseAnyWay(syntax, begin + "<｜tool▁call▁end｜><｜tool▁call▁begin｜>g") ==
+          and_then({{Kind::kContent, "<｜tool▁call▁begin｜>g"}}));
+  }
+}
+
+TEST_CASE("reply: GLM's call that breaks later", "[text]") {
+  const auto check = [&](const std::string& text, const std::string& arguments,
+                         const std::string& content) {
+    INFO(text);
+    Parts parts = {{Kind::kCall, "f"}};
+    if (!arguments.empty()) parts.push_back({Kind::kArguments, arguments});
+    if (!content.empty()) parts.push_back({Kind::kContent, content});
+    CHECK(ParseAnyWay(Syntax(ToolSyntax::kGlm), "<tool_call>f<arg_key>" + text) == parts);
+  };
+  check("n</tool_call>after", "{}", "<arg_key>n</tool_call>after");
+  check("n<arg_value>1</arg_value></tool_call>", "{}",
+        "<arg_key>n<arg_value>1</arg_value></tool_call>");
+  check("n</arg_key>1</tool_call>", "{}", "<arg_key>n</arg_key>1</tool_call>");
+  check("n</arg_key></tool_call>x", "{}", "<arg_key>n</arg_key></tool_call>x");
+  check("n</arg_key><arg_value>1</tool_call>x", "{\"n\": 1}", "x");
+  check("s</arg_key><arg_value>1</tool_call>x", "{\"s\": \"1\"}", "x");
+  check("n</arg_key><arg_value>1</arg_value>x</tool_call>", "{\"n\": 1}", "x</tool_call>");
+  // Cut off: the call stays open.
+  check("", "{\"", "");
+  check("n</arg", "{\"n</arg", "");
+  check("n</arg_key>\n<arg", "{\"n\": ", "");
+  check("s</arg_key><arg_value>1</arg", "{\"s\": \"1</arg", "");
+  check("n</arg_key><arg_value>1</arg_value>\n</tool", "{\"n\": 1", "");
+  CHECK(ParseAnyWay(Syntax(ToolSyntax::kGlm),
+                    "<tool_call>f<arg_key>n</arg_key><arg_value>1</arg_value>"
+                    "<tool_call>g</tool_call>") == Parts{{Kind::kCall, "f"},
+                                                         {Kind::kArguments, "{\"n\": 1}"},
+                                                         {Kind::kCall, "g"},
+                                                         {Kind::kArguments, "{}"}});
 }
 
 // What an encoding writes into a prompt is what its parser reads.

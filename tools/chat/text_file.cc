@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <sstream>
+#include <utility>
 
 #include "server/text/utf8.h"
 
@@ -25,13 +25,16 @@ std::string Utf8Error(std::string_view text, const std::string& name) {
 
 bool ReadText(const std::string& path, std::string* text, std::string* error) {
   std::ifstream file(path, std::ios::binary);
-  std::ostringstream all;
-  all << file.rdbuf();
-  if (!file || path.empty()) {
+  std::string all;
+  char buffer[1 << 16];
+  while (file.read(buffer, sizeof(buffer)) || file.gcount() > 0) {
+    all.append(buffer, static_cast<size_t>(file.gcount()));
+  }
+  if (!file.is_open() || file.bad()) {  // opening a directory works, reading it does not
     *error = "cannot read '" + path + "': " + std::strerror(errno);
     return false;
   }
-  *text = all.str();
+  *text = std::move(all);
   while (!text->empty() && (text->back() == '\n' || text->back() == '\r')) text->pop_back();
   *error = Utf8Error(*text, "'" + path + "'");
   return error->empty();

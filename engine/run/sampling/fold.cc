@@ -99,4 +99,20 @@ void FoldQuery(SliceBlocks* slices, int64_t number, const SampleQuery& query,
   }
 }
 
+void FoldBlocks(const Batch& batch, const SampleQuery* queries, int64_t count, int64_t padded,
+                const std::vector<int32_t>& widths, char* all, std::vector<RowResult>* results) {
+  SliceBlocks slices;
+  int32_t begin = 0;
+  for (const int32_t width : widths) {
+    slices.blocks.emplace_back(queries, padded, width, all);
+    slices.begins.push_back(begin);
+    begin += width;
+    all += SliceBlock::Bytes(queries, padded, width);
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    FoldQuery(&slices, i, queries[i], batch.plan->rows[queries[i].row].sampling,
+              &(*results)[queries[i].row]);
+  }
+}
+
 }  // namespace weft

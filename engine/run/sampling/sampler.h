@@ -32,16 +32,11 @@ class Sampler {
                            const float* hidden, std::vector<RowResult>* results);
 
  private:
-  std::vector<SampleQuery> Collect(const Batch& batch, const std::vector<SlotState>& slots) const;
   void RunTile(const Batch& batch, const std::vector<SlotState>& slots, const SampleQuery* queries,
                int64_t count, const float* hidden, std::vector<RowResult>* results);
   // [count, own ids], as the model gives them.
   std::vector<float> Logits(const SampleQuery* queries, int64_t count, const float* hidden);
-  void Fill(const Batch& batch, const std::vector<SlotState>& slots, const SampleQuery& query,
-            const float* logits, int64_t number, SliceBlock* block) const;
-  void FillDraw(const Batch& batch, const std::vector<SlotState>& slots, const SampleQuery& query,
-                const float* logits, int64_t number, SliceBlock* block,
-                SliceSummary* summary) const;
+  void Show(const Batch& batch, const SampleQuery& query, const float* logits) const;
 
   const ModelConfig& config_;
   const ModelWeights& weights_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/run/sampling/filter.h"
+#include "kernels/ops/sample.h"
 
 namespace weft {
 
@@ -28,16 +29,6 @@ struct SampleQuery {
   int32_t tops = 0;          // most likely tokens wanted
   Pool pool = Pool::kNone;
   int32_t pool_size = 0;  // with kForemost
-};
-
-struct SliceSummary {
-  double best = 0;       // greatest logit / T + noise; meaningful when best_id >= 0
-  int32_t best_id = -1;  // -1: nothing in the slice may be drawn, or the pool decides
-  float best_raw = 0;    // its logit as the model gave it
-  int32_t argmax = -1;   // of the logits as the model gave them; -1: empty slice
-  float max_logit = 0;
-  float target_logit = 0;  // of the scored token
-  int32_t has_target = 0;  // the token is in this slice
 };
 
 // Per query: summary, most likely tokens, pool; before them the maxima and sums of all its 64-id

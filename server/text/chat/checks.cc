@@ -98,14 +98,13 @@ Found CheckCalls(const Message& message, size_t index) {
   return std::nullopt;
 }
 
-Found CheckResult(std::span<const Message> messages, size_t index) {
+Found CheckResult(std::span<const Message> messages, size_t index, ResultPlace place) {
   const Message& message = messages[index];
   if (message.role != "tool") {
     if (message.tool_call_id.empty()) return std::nullopt;
     return MustBe(Field(index, "tool_call_id"), "empty unless role is \"tool\"",
                   Quoted(message.tool_call_id));
   }
-  const ResultPlace place = PlaceOfResult(messages, static_cast<int>(index));
   if (place.order >= place.calls) {
     return MustBe(Field(index, "role"),
                   "\"tool\" only for a call in tool_calls of the assistant before",
@@ -177,25 +176,23 @@ int LastUserIndex(std::span<const Message> messages, bool developer) {
   return -1;
 }
 
-ResultPlace PlaceOfResult(std::span<const Message> messages, int index) {
-  int assistant = index - 1;
-  while (assistant >= 0 && messages[static_cast<size_t>(assistant)].role == "tool") --assistant;
-  const int calls =
-      assistant < 0 ? 0
-                    : static_cast<int>(messages[static_cast<size_t>(assistant)].tool_calls.size());
-  return {index - assistant - 1, calls};
+ResultPlace PlaceAfter(const Message& message, ResultPlace place) {
+  if (message.role == "tool") return {place.order + 1, place.calls};
+  return {0, static_cast<int>(message.tool_calls.size())};
 }
 
 std::optional<Error> CheckConversation(std::span<const Message> messages,
                                        const ChatOptions& options, const ChatFeatures& features,
                                        std::string_view encoding) {
   if (messages.empty()) return Error{"messages must hold at least one message; got none"};
+  ResultPlace place;
   for (size_t i = 0; i < messages.size(); ++i) {
     Found error = CheckRole(messages, i, features, encoding);
     if (!error) error = CheckText(messages[i], i);
     if (!error) error = CheckCalls(messages[i], i);
-    if (!error) error = CheckResult(messages, i);
+    if (!error) error = CheckResult(messages, i, place);
     if (error) return error;
+    place = PlaceAfter(messages[i], place);
   }
   return CheckOptions(options, features, encoding);
 }

@@ -29,12 +29,13 @@ std::optional<Error> CheckConversation(std::span<const Message> messages,
 // The index of the last message whose role is `user` or, with `developer`, that; -1: none.
 int LastUserIndex(std::span<const Message> messages, bool developer);
 
-// How many calls the assistant's message before the tool message `index` made, and which of the
-// results this one is, from 0.
+// How many calls the assistant's message before a tool message made, and which of the results this
+// one is, from 0. Carried from message to message, from {} on.
 struct ResultPlace {
   int order = 0;
   int calls = 0;
 };
-ResultPlace PlaceOfResult(std::span<const Message> messages, int index);
+// The place of a result right after `message`, whose own is `place`.
+ResultPlace PlaceAfter(const Message& message, ResultPlace place);
 
 }  // namespace weft::text

@@ -118,6 +118,7 @@ class Renderer {
       // The published code means to drop earlier ones when thinking, but fails on them; they stay.
       AddDeveloper(message, i);
     }
+    place_ = PlaceAfter(message, place_);
   }
 
   void AddDeveloper(const Message& message, int i) {
@@ -144,12 +145,11 @@ class Renderer {
   }
 
   void AddResult(const Message& message, int i) {
-    const ResultPlace place = PlaceOfResult(messages_, i);
-    if (place.order == 0) prompt_.Markup("\n\n<function_results>");
+    if (place_.order == 0) prompt_.Markup("\n\n<function_results>");
     prompt_.Markup("\n<result>");
     prompt_.Content(message.content);
     prompt_.Markup("</result>");
-    if (place.order + 1 < place.calls) return;
+    if (place_.order + 1 < place_.calls) return;
     prompt_.Markup("\n</function_results>\n\n");
     prompt_.Markup(options_.thinking && i >= last_user_ ? "<think>" : "</think>");
   }
@@ -157,6 +157,7 @@ class Renderer {
   std::span<const Message> messages_;
   const ChatOptions& options_;
   const int last_user_;
+  ResultPlace place_;  // of the message that is added, if it is a result
   PromptText prompt_;
 };
 

@@ -3,9 +3,8 @@
 //   <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{...}<｜tool▁call▁end｜>...<｜tool▁calls▁end｜>
 //   ...<｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{...}\n```<｜tool▁call▁end｜>\n...
 //
-// Arguments are JSON as the model wrote it.
+// Arguments are JSON as the model wrote it. They end with the call, the block or the next call.
 #include "server/text/reply/reply_parser.h"
-#include "server/text/utf8.h"
 
 namespace weft::text {
 namespace {
@@ -20,55 +19,60 @@ class DeepSeekReader final : public ToolReader {
     static const Marks marks = {"<｜tool▁calls▁begin｜>"};
     return marks;
   }
-  void Begin() override { state_ = State::kBlock; }
-  bool done() const override { return state_ == State::kDone; }
 
-  bool Step(MarkerScanner* scanner, bool at_end, ReplyParts* out) override {
-    static const Marks block = {"<｜tool▁call▁begin｜>", "<｜tool▁calls▁end｜>"};
+  Progress Step(MarkerScanner* scanner, bool at_end, ReplyParts* out) override {
+    static const Marks block = {kCallBegin, kBlockEnd};
     static const Marks type = {"<｜tool▁sep｜>"};
     static const Marks fence = {"\n```json\n"};
-    static const Marks end = {"<｜tool▁call▁end｜>"};
-    static const Marks fenced_end = {"\n```<｜tool▁call▁end｜>", "<｜tool▁call▁end｜>"};
-    const Marks& marks = state_ == State::kBlock  ? block
-                         : state_ == State::kType ? type
-                         : state_ == State::kName ? (is_v3_ ? fence : type)
-                                                  : (is_v3_ ? fenced_end : end);
+    static const Marks end = {kCallBegin, kBlockEnd, kCallEnd};
+    static const Marks fenced_end = {kCallBegin, kBlockEnd, kCallEnd, "\n```<｜tool▁call▁end｜>",
+                                     "\n```<｜tool▁calls▁end｜>"};
     std::string text;
-    const int mark = scanner->Next(marks, at_end, &text);
-    if (state_ == State::kName) name_ += text;
-    if (state_ == State::kArguments) out->Add(ReplyPart::kArguments, text);
-    if (mark == MarkerScanner::kNone) return false;
-    Take(mark, out);
-    return true;
+    if (state_ == State::kArguments) {
+      const int mark = scanner->Next(is_v3_ ? fenced_end : end, at_end, &text);
+      out->Add(ReplyPart::kArguments, text);
+      if (mark == MarkerScanner::kNone) return Progress::kWaits;
+      if (mark == 1 || mark == 4) return Progress::kDone;
+      if (mark == 0) unused_ = kCallBegin;
+      state_ = mark == 0 ? BeginCall() : State::kBlock;
+      return Progress::kGoesOn;
+    }
+    const Marks& marks = state_ == State::kBlock            ? block
+                         : state_ == State::kName && is_v3_ ? fence
+                                                            : type;
+    const int mark = Next(marks, scanner, at_end, &text);
+    if (state_ == State::kBlock) {
+      const Progress progress = AfterGap(text, mark, marks, at_end);
+      if (progress != Progress::kGoesOn) return progress;
+      state_ = BeginCall();
+      return mark == 1 ? Progress::kDone : progress;
+    }
+    name_ += text;
+    const Progress progress = AfterName(name_, mark, at_end);
+    if (progress != Progress::kGoesOn) return progress;
+    if (state_ == State::kName) Call(name_, out);
+    state_ = state_ == State::kType ? State::kName : State::kArguments;
+    name_.clear();
+    return progress;
   }
 
  private:
-  enum class State { kBlock, kType, kName, kArguments, kDone };
+  enum class State { kBlock, kType, kName, kArguments };
 
-  void Take(int mark, ReplyParts* out) {
-    switch (state_) {
-      case State::kBlock:
-        state_ = mark == 1 ? State::kDone : is_v3_ ? State::kType : State::kName;
-        break;
-      case State::kType:
-        state_ = State::kName;
-        break;
-      case State::kName:
-        out->Add(ReplyPart::kCall, TrimSpace(name_));
-        name_.clear();
-        state_ = State::kArguments;
-        break;
-      case State::kArguments:
-        state_ = State::kBlock;
-        break;
-      case State::kDone:
-        break;
-    }
+  static constexpr std::string_view kCallBegin = "<｜tool▁call▁begin｜>";
+  static constexpr std::string_view kCallEnd = "<｜tool▁call▁end｜>";
+  static constexpr std::string_view kBlockEnd = "<｜tool▁calls▁end｜>";
+
+  void Reset() override { state_ = State::kBlock; }
+
+  State BeginCall() {
+    name_.clear();
+    return is_v3_ ? State::kType : State::kName;
   }
 
   const bool is_v3_;
-  State state_ = State::kDone;
-  std::string name_;
+  State state_ = State::kBlock;
+  std::string name_;  // or type
 };
 
 }  // namespace

@@ -3,7 +3,7 @@
 //   <tool_call>f<arg_key>k</arg_key><arg_value>value</arg_value>...</tool_call>
 //
 // A value is a bare string or JSON; the tool's schema says which. Where it does not, a value that
-// is JSON is taken as that.
+// is JSON is taken as that. The end of the call ends a value, too.
 #include <algorithm>
 #include <utility>
 
@@ -23,73 +23,96 @@ class GlmReader final : public ToolReader {
     static const Marks marks = {"<tool_call>"};
     return marks;
   }
-  void Begin() override { state_ = State::kName; }
-  bool done() const override { return state_ == State::kDone; }
 
-  bool Step(MarkerScanner* scanner, bool at_end, ReplyParts* out) override {
-    static const Marks next = {"<arg_key>", "</tool_call>"};
-    static const Marks key = {"</arg_key>"};
-    static const Marks value = {"<arg_value>", "</tool_call>"};
-    static const Marks value_end = {"</arg_value>"};
-    const Marks& marks = state_ == State::kName || state_ == State::kNext ? next
-                         : state_ == State::kKey                          ? key
-                         : state_ == State::kGap                          ? value
-                                                                          : value_end;
+  Progress Step(MarkerScanner* scanner, bool at_end, ReplyParts* out) override {
+    static const Marks value_end = {"</arg_value>", "</tool_call>"};
     std::string text;
-    const int mark = scanner->Next(marks, at_end, &text);
-    if (state_ == State::kString) {
-      arguments_.Escaped(text, out);
-    } else if (state_ == State::kName || state_ == State::kKey || state_ == State::kValue) {
+    if (state_ == State::kString || state_ == State::kValue) {
+      const int mark = scanner->Next(value_end, at_end, &text);
+      return Value(text, mark, at_end, out);
+    }
+    const Marks& marks = MarksOf(state_);
+    const int mark = Next(marks, scanner, at_end, &text);
+    Progress progress = Progress::kGoesOn;
+    if (state_ == State::kKey) return Key(text, mark, at_end, out);
+    if (state_ == State::kName) {
       held_ += text;
+      progress = AfterName(held_, mark, at_end);
+      if (progress != Progress::kGoesOn) return progress;
+      function_ = TrimSpace(std::exchange(held_, {}));
+      Call(function_, out);
+    } else {
+      progress = AfterGap(text, mark, marks, at_end);
+      if (state_ == State::kGap && at_end && progress == Progress::kWaits) {
+        arguments_.Key(TrimSpace(held_), out);
+      }
+      if (progress == Progress::kBroken) arguments_.End(out);
+      if (progress != Progress::kGoesOn) return progress;
+      if (state_ == State::kGap) return BeginValue(out);
     }
-    if (mark == MarkerScanner::kNone) {
-      if (at_end && state_ == State::kValue) EndValue(false, out);
-      return false;
+    if (mark == 1) {
+      arguments_.End(out);
+      return Progress::kDone;
     }
-    Take(mark, out);
-    return true;
+    unused_ = marks[0];
+    state_ = State::kKey;
+    return progress;
   }
 
  private:
-  enum class State { kName, kNext, kKey, kGap, kString, kValue, kDone };
+  enum class State { kName, kNext, kKey, kGap, kString, kValue };
 
-  void Take(int mark, ReplyParts* out) {
-    switch (state_) {
-      case State::kName:
-        function_ = TrimSpace(std::exchange(held_, {}));
-        out->Add(ReplyPart::kCall, function_);
-        [[fallthrough]];
-      case State::kNext:
-        EndOr(mark, State::kKey, out);
-        break;
-      case State::kKey:
-        state_ = State::kGap;
-        break;
-      case State::kGap: {
-        const std::string key = std::exchange(held_, {});
-        const bool is_string = IsString(TrimSpace(key));
-        if (mark == 0) arguments_.Key(TrimSpace(key), out);
-        if (mark == 0 && is_string) arguments_.Quote(out);
-        EndOr(mark, is_string ? State::kString : State::kValue, out);
-        break;
-      }
-      case State::kString:
-        arguments_.Quote(out);
-        state_ = State::kNext;
-        break;
-      case State::kValue:
-        EndValue(true, out);
-        state_ = State::kNext;
-        break;
-      case State::kDone:
-        break;
-    }
+  static const Marks& MarksOf(State state) {
+    static const Marks next = {"<arg_key>", "</tool_call>"};
+    // All but the first break the call.
+    static const Marks key = {"</arg_key>",   "<arg_key>",    "<arg_value>",
+                              "</arg_value>", "</tool_call>", "<tool_call>"};
+    static const Marks value = {"<arg_value>"};
+    return state == State::kKey ? key : state == State::kGap ? value : next;
   }
 
-  // The second mark of each pair ends the call.
-  void EndOr(int mark, State state, ReplyParts* out) {
+  void Reset() override {
+    state_ = State::kName;
+    held_.clear();
+  }
+
+  Progress Key(std::string_view text, int mark, bool at_end, ReplyParts* out) {
+    held_ += text;
+    if (mark == MarkerScanner::kNone) {
+      if (at_end) arguments_.OpenKey(held_, out);
+      return Progress::kWaits;
+    }
+    if (mark != 0) {
+      arguments_.End(out);
+      return Progress::kBroken;
+    }
+    state_ = State::kGap;
+    return Progress::kGoesOn;
+  }
+
+  Progress BeginValue(ReplyParts* out) {
+    const std::string key(TrimSpace(std::exchange(held_, {})));
+    arguments_.Key(key, out);
+    state_ = IsString(key) ? State::kString : State::kValue;
+    if (state_ == State::kString) arguments_.Quote(out);
+    unused_.clear();
+    return Progress::kGoesOn;
+  }
+
+  Progress Value(std::string_view text, int mark, bool at_end, ReplyParts* out) {
+    const bool is_string = state_ == State::kString;
+    const bool is_whole = mark != MarkerScanner::kNone;
+    if (is_string) {
+      arguments_.Escaped(text, out);
+    } else {
+      held_ += text;
+    }
+    if (!is_string && (is_whole || at_end)) EndValue(is_whole, out);
+    if (!is_whole) return Progress::kWaits;
+    if (is_string) arguments_.Quote(out);
     if (mark == 1) arguments_.End(out);
-    state_ = mark == 1 ? State::kDone : state;
+    state_ = State::kNext;
+    return mark == 1 ? Progress::kDone : Progress::kGoesOn;
   }
 
   void EndValue(bool is_whole, ReplyParts* out) {
@@ -114,7 +137,7 @@ class GlmReader final : public ToolReader {
   }
 
   const std::vector<Tool> declared_;
-  State state_ = State::kDone;
+  State state_ = State::kName;
   std::string held_;  // a name, a key, or a value that may be JSON
   std::string function_;
   JsonArguments arguments_;

@@ -15,6 +15,11 @@ class JsonArguments {
     out->Add(ReplyPart::kArguments, PythonJsonString(key) + ": ");
     is_first_ = false;
   }
+  // A key that the reply breaks off in.
+  void OpenKey(std::string_view key, ReplyParts* out) {
+    out->Add(ReplyPart::kArguments, is_first_ ? "{\"" : ", \"");
+    Escaped(key, out);
+  }
   void Quote(ReplyParts* out) { out->Add(ReplyPart::kArguments, "\""); }
   void Escaped(std::string_view text, ReplyParts* out) {
     std::string escaped;
@@ -28,7 +33,7 @@ class JsonArguments {
   }
 
  private:
-  bool is_first_ = true;
+  bool is_first_ = true;  // no key was written yet
 };
 
 }  // namespace weft::text

@@ -12,6 +12,8 @@ class MarkerScanner {
   static constexpr int kNone = -1;
 
   void Append(std::string_view text) { pending_.append(text); }
+  // Puts text that was taken away back in front.
+  void Unread(std::string_view text) { pending_.insert(0, text); }
 
   // Appends to *text what comes before the first of `marks`, takes both away, and returns which
   // mark it is: the one that starts first. No mark may begin with another. kNone: none is complete;

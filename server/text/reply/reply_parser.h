@@ -46,14 +46,40 @@ class ReplyParts {
 // Reads one block of tool calls, from behind its start mark on.
 class ToolReader {
  public:
+  enum class Progress {
+    kWaits,   // for more text
+    kGoesOn,  // one mark further
+    kDone,    // behind the block
+    kBroken,  // this is no call, or no more of one: Unused() is to be read as plain text
+  };
+
   virtual ~ToolReader() = default;
 
   // Text that starts a block.
   virtual const std::vector<std::string_view>& starts() const = 0;
-  virtual void Begin() = 0;
-  // One mark further. False: it has to wait for more text.
-  virtual bool Step(MarkerScanner* scanner, bool at_end, ReplyParts* out) = 0;
-  virtual bool done() const = 0;
+  void Begin();
+  virtual Progress Step(MarkerScanner* scanner, bool at_end, ReplyParts* out) = 0;
+  // What was read behind the start mark, or behind the last mark that told something of a call.
+  const std::string& Unused() const { return unused_; }
+  bool called() const { return called_; }
+
+ protected:
+  virtual void Reset() = 0;
+  void Call(std::string_view name, ReplyParts* out);
+
+  // The next mark of `marks`, whose text and what is before it go to unused_ too.
+  int Next(const std::vector<std::string_view>& marks, MarkerScanner* scanner, bool at_end,
+           std::string* text);
+  // Between elements stands only space. A mark that the reply's end cuts off does not end a call.
+  Progress AfterGap(std::string_view text, int mark, const std::vector<std::string_view>& marks,
+                    bool at_end) const;
+  // Names are those that a request may declare, so that a break shows at once.
+  static Progress AfterName(std::string_view text, int mark, bool at_end);
+
+  std::string unused_;
+
+ private:
+  bool called_ = false;  // since Begin()
 };
 
 std::unique_ptr<ToolReader> MakeDsmlReader();
@@ -67,7 +93,7 @@ class ReplyParser {
   // What `text` brings to light.
   std::vector<ReplyPart> Append(std::string_view text);
   // To be called once, at the end of the reply: what was held back. A call that the reply broke off
-  // in stays open: its arguments are the start of a JSON object.
+  // in stays open: its arguments are the start of a JSON object. Without a whole name it is text.
   std::vector<ReplyPart> Flush();
 
   bool called_tools() const { return called_tools_; }
@@ -77,9 +103,13 @@ class ReplyParser {
 
   std::vector<ReplyPart> Run(bool at_end);
   bool Step(bool at_end, ReplyParts* out);
+  bool StepTools(bool at_end, ReplyParts* out);
+  void AddText(State state, std::string_view text, ReplyParts* out);
   void AddContent(std::string_view text, ReplyParts* out);
 
   State state_;
+  State before_tools_ = State::kContent;
+  std::string_view start_;              // the mark that began the tools
   std::unique_ptr<ToolReader> reader_;  // null: no tools
   std::vector<std::string_view> reasoning_marks_;
   std::vector<std::string_view> content_marks_;

@@ -1,4 +1,5 @@
-// Replies: any split of the text into pieces gives the same parts.
+// Replies: any split of the text into pieces gives the same parts, and a reply without a call loses
+// no byte other than marks and space.
 #include "server/text/reply/reply_parser.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -25,6 +26,21 @@ std::vector<ReplyPart> Parse(const ReplySyntax& syntax, std::string_view text,
   return all.parts();
 }
 
+// Without space, and without the marks of which a reply that calls nothing may lose some: the end
+// of its reasoning, and blocks that are empty.
+std::string Essence(std::string_view text) {
+  std::string essence;
+  for (const char c : text) {
+    if (c != ' ' && c != '\t' && c != '\r' && c != '\n') essence += c;
+    for (const std::string_view mark :
+         {"</think>", "<｜DSML｜function_calls>", "</｜DSML｜function_calls>",
+          "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"}) {
+      if (essence.ends_with(mark)) essence.resize(essence.size() - mark.size());
+    }
+  }
+  return essence;
+}
+
 }  // namespace
 }  // namespace weft::text
 
@@ -41,5 +57,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   weft::fuzz::Choices lengths(data + 1, kHead - 1);
   const auto whole = Parse(syntax, text, nullptr);
   weft::fuzz::Require(Parse(syntax, text, &lengths) == whole, "pieces give the same parts");
+  std::string all;
+  for (const ReplyPart& part : whole) {
+    if (part.kind == ReplyPart::kCall) return 0;
+    all += part.text;
+  }
+  weft::fuzz::Require(Essence(all) == Essence(text), "no text is lost");
   return 0;
 }

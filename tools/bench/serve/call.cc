@@ -1,7 +1,8 @@
 #include "tools/bench/serve/call.h"
 
 #include <chrono>
-#include <future>
+
+#include "tools/bench/serve/calls.h"
 
 namespace weft::bench {
 
@@ -18,13 +19,13 @@ std::vector<double> Answer::Gaps() const {
 std::shared_ptr<Call> Call::Start(v1::Inference::Stub* stub, v1::GenerateRequest request,
                                   double timeout, double due, Done done) {
   std::shared_ptr<Call> call(new Call(std::move(request), std::move(done)));
-  call->self_ = call;
   call->answer_.due = due > 0 ? due : Now();
   call->context_.set_deadline(std::chrono::system_clock::now() +
                               std::chrono::duration_cast<std::chrono::system_clock::duration>(
                                   std::chrono::duration<double>(timeout)));
   stub->async()->Generate(&call->context_, &call->request_, call.get());
   call->StartRead(&call->response_);
+  call->self_ = call;
   call->StartCall();
   return call;
 }
@@ -45,20 +46,18 @@ void Call::OnReadDone(bool ok) {
 void Call::OnDone(const grpc::Status& status) {
   answer_.status = status;
   answer_.end = Now();
-  const std::shared_ptr<Call> self = std::move(self_);
-  done_(std::move(answer_));
+  ended_ = true;
+  const Done done = std::move(done_);
+  Answer answer = std::move(answer_);
+  self_.reset();  // `this` is gone from here on, and its hold on the channel
+  done(std::move(answer));
 }
 
 std::vector<Answer> AskTogether(v1::Inference::Stub* stub,
                                 const std::vector<v1::GenerateRequest>& requests, double timeout) {
-  std::vector<std::promise<Answer>> promises(requests.size());
-  for (size_t i = 0; i < requests.size(); ++i) {
-    Call::Start(stub, requests[i], timeout, 0,
-                [&promise = promises[i]](Answer answer) { promise.set_value(std::move(answer)); });
-  }
-  std::vector<Answer> answers;
-  for (auto& promise : promises) answers.push_back(promise.get_future().get());
-  return answers;
+  Calls calls(stub, requests.size(), timeout);
+  for (size_t i = 0; i < requests.size(); ++i) calls.Send(i, requests[i]);
+  return calls.Finish();
 }
 
 Answer Ask(v1::Inference::Stub* stub, const v1::GenerateRequest& request, double timeout) {

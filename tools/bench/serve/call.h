@@ -30,7 +30,9 @@ struct Answer {
 
 class Call final : public grpc::ClientReadReactor<v1::GenerateResponse> {
  public:
-  using Done = std::function<void(Answer)>;  // on a thread of gRPC's
+  // On a thread of gRPC's. By then gRPC holds neither the call nor, through it, the channel: gRPC
+  // (1.51) aborts the process when the last hold on a channel goes in a callback.
+  using Done = std::function<void(Answer)>;
 
   // `due`: 0 for now.
   static std::shared_ptr<Call> Start(v1::Inference::Stub* stub, v1::GenerateRequest request,
@@ -38,6 +40,7 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateResponse> {
 
   void Cancel() { context_.TryCancel(); }
   int64_t tokens() const { return tokens_; }
+  bool ended() const { return ended_; }
 
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
@@ -52,6 +55,7 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateResponse> {
   v1::GenerateResponse response_;
   Answer answer_;
   std::atomic<int64_t> tokens_{0};
+  std::atomic<bool> ended_{false};
   std::shared_ptr<Call> self_;
 };
 

@@ -70,6 +70,11 @@ bool IsGood(const Answer& answer, double slo_ttft, double slo_itl) {
 
 }  // namespace
 
+std::string StatusText(const grpc::Status& status) {
+  const std::string name = CodeName(status.error_code());
+  return status.error_message().empty() ? name : name + ": " + status.error_message();
+}
+
 double Quantile(const std::vector<double>& sorted, double q) {
   const double rank = std::ceil(q * static_cast<double>(sorted.size()));
   return sorted.at(static_cast<size_t>(std::max(1.0, rank)) - 1);

@@ -10,6 +10,8 @@
 
 namespace weft::bench {
 
+std::string StatusText(const grpc::Status& status);  // "UNAVAILABLE: why"
+
 struct Spread {
   size_t count = 0;
   double mean = 0, p50 = 0, p90 = 0, p99 = 0, max = 0;

@@ -2,13 +2,12 @@
 
 #include <unistd.h>
 
-#include <chrono>
+#include <algorithm>
 #include <cmath>
-#include <condition_variable>
 #include <iostream>
-#include <mutex>
 #include <random>
 
+#include "tools/bench/serve/calls.h"
 #include "tools/cli/values.h"
 
 namespace weft::bench {
@@ -16,33 +15,19 @@ namespace {
 
 using Requests = std::vector<v1::GenerateRequest>;
 
-// Requests on their way. Its destructor waits for them.
+// Requests on their way, and how far they are, on stderr.
 class Flight {
  public:
   Flight(v1::Inference::Stub* stub, const Requests& requests, const ServeOptions& options)
-      : stub_(stub), requests_(requests), options_(options), answers_(requests.size()) {}
+      : requests_(requests), options_(options), calls_(stub, requests.size(), options.timeout) {}
 
-  void Send(size_t i, double due) {
-    {
-      const std::lock_guard lock(mutex_);
-      ++flying_;
-    }
-    Call::Start(stub_, requests_[i], options_.timeout, due, [this, i](Answer answer) {
-      const std::lock_guard lock(mutex_);
-      answers_[i] = std::move(answer);
-      --flying_;
-      ++ended_;
-      landed_.notify_all();
-    });
-  }
+  void Send(size_t i, double due) { calls_.Send(i, requests_[i], due); }
 
   // Waits until fewer than `most` are on their way, or until `time`.
   void WaitUntil(int64_t most, double time) {
-    std::unique_lock lock(mutex_);
-    while (flying_ >= most) {
+    while (true) {
       const double left = time - Now();
-      if (left <= 0) return;
-      landed_.wait_for(lock, std::chrono::duration<double>(std::min(left, 0.5)));
+      if (left <= 0 || calls_.Wait(most, std::min(left, 0.5))) return;
       Progress();
     }
   }
@@ -50,7 +35,7 @@ class Flight {
   std::vector<Answer> Finish() {
     WaitUntil(1, INFINITY);
     if (told_) std::cerr << "\r\x1b[K";
-    return std::move(answers_);
+    return calls_.Finish();
   }
 
  private:
@@ -61,19 +46,15 @@ class Flight {
     last_told_ = Now();
     std::cerr << (terminal ? "\r" : "")
               << cli::Format("%lld of %zu requests ended, %lld on their way",
-                             static_cast<long long>(ended_), requests_.size(),
-                             static_cast<long long>(flying_))
+                             static_cast<long long>(calls_.ended()), requests_.size(),
+                             static_cast<long long>(calls_.flying()))
               << (terminal ? "\x1b[K" : "\n") << std::flush;
     told_ = told_ || terminal;
   }
 
-  v1::Inference::Stub* stub_;
   const Requests& requests_;
   const ServeOptions& options_;
-  std::mutex mutex_;
-  std::condition_variable landed_;
-  std::vector<Answer> answers_;
-  int64_t flying_ = 0, ended_ = 0;
+  Calls calls_;
   double last_told_ = Now();
   bool told_ = false;
 };

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <future>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <thread>
 
+#include "tools/bench/serve/calls.h"
 #include "tools/bench/serve/requests.h"
 #include "tools/cli/values.h"
 
@@ -24,43 +24,50 @@ void Tell(const ServeOptions& options, const std::string& sentence) {
 class Streams {
  public:
   Streams(v1::Inference::Stub* stub, const v1::ModelInfo& model, const ServeOptions& options)
-      : answers_(static_cast<size_t>(options.concurrency.front())) {
+      : calls_(stub, static_cast<size_t>(options.concurrency.front()), options.timeout) {
     const int64_t output = model.max_context() - options.prompt_tokens.high;
-    for (size_t i = 0; i < answers_.size(); ++i) {
-      calls_.push_back(Call::Start(
-          stub, RandomRequest(options, model, options.prompt_tokens.high, output, options.seed + i),
-          options.timeout, 0,
-          [&promise = answers_[i]](Answer answer) { promise.set_value(std::move(answer)); }));
+    for (size_t i = 0; i < static_cast<size_t>(options.concurrency.front()); ++i) {
+      streams_.push_back(calls_.Send(
+          i, RandomRequest(options, model, options.prompt_tokens.high, output, options.seed + i)));
     }
   }
 
-  // Until every one has so many tokens. False: one has ended.
+  // Until every one has so many tokens. False: one has ended, or not within so many seconds.
   bool Wait(int64_t tokens, double seconds) {
     const double end = Now() + seconds;
     const auto has = [&](const auto& call) { return call->tokens() >= tokens; };
-    while (!std::all_of(calls_.begin(), calls_.end(), has)) {
-      if (Now() > end) return false;
+    const auto ended = [](const auto& call) { return call->ended(); };
+    while (!std::all_of(streams_.begin(), streams_.end(), has)) {
+      if (Now() > end || std::any_of(streams_.begin(), streams_.end(), ended)) return false;
       Sleep(0.005);
     }
     return true;
   }
 
-  // When each one's messages came.
+  // When each one's messages came. Throws when one has ended by itself.
   std::vector<Answer> End() {
-    for (const auto& call : calls_) call->Cancel();
-    std::vector<Answer> answers;
-    for (auto& answer : answers_) answers.push_back(answer.get_future().get());
+    std::vector<bool> early;
+    for (const auto& call : streams_) early.push_back(call->ended());
+    calls_.Cancel();
+    std::vector<Answer> answers = calls_.Finish();
+    for (size_t i = 0; i < answers.size(); ++i) {
+      const grpc::Status& status = answers[i].status;
+      if (!early[i] && status.error_code() == grpc::StatusCode::CANCELLED) continue;
+      throw std::runtime_error(cli::Format("stream %zu of %zu ended early, after %zu tokens: ",
+                                           i + 1, answers.size(), answers[i].ids.size()) +
+                               StatusText(status));
+    }
     return answers;
   }
 
  private:
-  std::vector<std::promise<Answer>> answers_;
-  std::vector<std::shared_ptr<Call>> calls_;
+  Calls calls_;
+  std::vector<std::shared_ptr<Call>> streams_;
 };
 
 double Ttft(const Answer& answer, const std::string& which) {
   if (answer.ok() && !answer.at.empty()) return 1e3 * answer.ttft();
-  throw std::runtime_error("the long prompt " + which + ": " + answer.status.error_message());
+  throw std::runtime_error("the long prompt " + which + ": " + StatusText(answer.status));
 }
 
 }  // namespace
@@ -90,9 +97,6 @@ MixedFigures RunMixed(v1::Inference::Stub* stub, const v1::ModelInfo& model,
   const double read = among.at.empty() ? calm_end : among.at.front();
   std::vector<double> calm, during;
   for (const Answer& stream : streams.End()) {
-    if (stream.status.error_code() != grpc::StatusCode::CANCELLED) {
-      throw std::runtime_error("a stream ended early: " + stream.status.error_message());
-    }
     for (size_t i = 1; i < stream.at.size(); ++i) {
       const double at = stream.at[i], gap = 1e3 * (at - stream.at[i - 1]);
       if (begin < stream.at[i - 1] && at <= calm_end) calm.push_back(gap);

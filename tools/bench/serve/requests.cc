@@ -1,6 +1,5 @@
 #include "tools/bench/serve/requests.h"
 
-#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>

@@ -1,0 +1,66 @@
+// Attention over the selection on the device. One rank reads its cache where it lies. Several, by
+// exchange `rows`, gather what they need: decode rows token by token at the capacity of a list,
+// rows of several tokens and dense rows by whole stretches of the visible cache. By exchange
+// `partial` queries and outputs travel instead (engine/run/partial_exchange.h).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/comm/communicator.h"
+#include "engine/cuda/cuda_select.h"
+#include "engine/cuda/device_batch.h"
+#include "engine/run/exchange.h"
+#include "kernels/ops/ops.h"
+#include "kernels/ops/rows.h"
+#include "kernels/ops/sparse_mla.h"
+
+namespace weft {
+
+class CudaExchange {
+ public:
+  // heads: of every rank.
+  CudaExchange(Exchange exchange, const Placement& placement, const std::vector<int32_t>& heads,
+               Communicator* comm, CudaContext* context, const Exec& exec, int64_t workspace_bytes,
+               int64_t* generation);
+
+  // params: rows, heads, latent, rope, scale, q and o as for SparseMla; o is written, divided.
+  // Lists longer than the selection's stride are those of dense tokens.
+  void Attend(const Batch& batch, const DeviceBatch& device, const CudaSelector& selection,
+              const LatentCache& cache, SparseMlaParams params);
+
+ private:
+  void AttendOwn(int64_t first, int64_t last);     // one rank
+  void AttendShared(int64_t first, int64_t last);  // tokens of single-token rows
+  void AttendTiles(size_t row);                    // a plan row
+  // cuda_partial.cc
+  void AttendPartial();
+  const float* GatherQueries(int64_t begin, int64_t tokens);
+  void ReturnOutputs(int64_t begin, int64_t tokens);
+  void Run(int64_t first, int64_t rows, const void* kv, const int32_t* counts, int64_t stride);
+  int64_t LongestList(int64_t first, int64_t last) const;
+
+  const Exchange kind_;
+  const Placement placement_;
+  const std::vector<int32_t> head_counts_;  // [ranks]
+  Communicator* comm_;
+  CudaContext* context_;
+  const Ops& ops_;
+  const Exec exec_;
+  const int64_t workspace_bytes_;
+
+  const Batch* batch_ = nullptr;
+  const DeviceBatch* device_ = nullptr;
+  const CudaSelector* selection_ = nullptr;
+  LatentCache cache_;
+  SparseMlaParams params_;
+
+  DeviceBuffer<float> max_, sum_;
+  DeviceBuffer<int32_t> lists_, counts_;
+  DeviceBuffer<int64_t> slots_;
+  DeviceBuffer<char> send_, receive_;
+  // Of a tile of tokens and all heads.
+  DeviceBuffer<float> queries_, all_max_, all_sum_, all_out_, send_out_, receive_out_;
+};
+
+}  // namespace weft

@@ -1,0 +1,391 @@
+#include "engine/cuda/cuda_select.h"
+
+#include <algorithm>
+#include <climits>
+#include <stdexcept>
+
+#include "kernels/ops/ops.h"
+
+namespace weft {
+namespace {
+
+// Scores of as many queries at a time as fit here: a chunk times a long context never does.
+constexpr int64_t kScoreBytes = int64_t{256} << 20;
+
+}  // namespace
+
+CudaSelector::CudaSelector(const ModelConfig& config, const Placement& placement,
+                           Communicator* comm, CudaContext* context, const Exec& exec,
+                           const Hooks& hooks, int64_t* generation)
+    : config_(config),
+      placement_(placement),
+      comm_(comm),
+      context_(context),
+      ops_(*CudaOps()),
+      exec_(exec),
+      hooks_(hooks),
+      scores_(generation),
+      items_(generation),
+      excluded_(generation),
+      own_counts_(generation),
+      wire_(generation),
+      received_(generation),
+      lists_(generation),
+      counts_(generation),
+      merged_(generation),
+      merged_scores_(generation),
+      merged_counts_(generation),
+      best_(generation),
+      best_excluded_(generation),
+      best_counts_(generation),
+      failed_(generation),
+      first_failed_(generation),
+      ahead_(generation),
+      united_(generation),
+      all_ahead_(generation),
+      host_figures_(generation) {}
+
+template <typename T>
+std::vector<T> CudaSelector::ToHost(const T* from, int64_t count) const {
+  std::vector<T> host(static_cast<size_t>(count));
+  WEFT_CUDA_CHECK(cudaMemcpyAsync(host.data(), from, host.size() * sizeof(T),
+                                  cudaMemcpyDeviceToHost, context_->stream()));
+  WEFT_CUDA_CHECK(cudaStreamSynchronize(context_->stream()));
+  return host;
+}
+
+const void* CudaSelector::Gather(const void* send, void* receive, size_t bytes) {
+  if (placement_.ranks == 1) return send;
+  comm_->AllGather(send, receive, bytes);
+  return receive;
+}
+
+void CudaSelector::Begin(const Batch& batch, const DeviceBatch& device, int64_t score_stride,
+                         bool eager) {
+  batch_ = &batch;
+  device_ = &device;
+  eager_ = eager;
+  score_stride_ = score_stride;
+  list_stride_ = device.list_stride;
+  layers_.clear();
+  second_.clear();
+  const int64_t S = device.picks, T = device.tokens;
+  const int64_t width = int64_t{placement_.ranks} * device.capacity;
+  int64_t layers = 0;
+  for (IndexerType type : config_.indexer_types) layers += type == IndexerType::kFull ? 1 : 0;
+  lists_.Get(T * list_stride_ + 1);
+  counts_.Get(T);
+  ahead_.Get(layers * S + 1);
+  united_.Get(layers * S + 1);
+  all_ahead_.Get(layers * S * placement_.ranks + 1);
+  items_.Get(S * device.capacity + 1);
+  excluded_.Get(S + 1);
+  own_counts_.Get(S + 1);
+  failed_.Get(S + 1);
+  first_failed_.Get(1);
+  wire_.Get(S * (2 * device.capacity + 2) + 1);
+  if (placement_.ranks > 1) received_.Get(S * (2 * device.capacity + 2) * placement_.ranks + 1);
+  merged_counts_.Get(S + 1);
+  if (device.best) {
+    merged_.Get(S * width);
+    merged_scores_.Get(S * width);
+    best_.Get(S * list_stride_);
+    best_excluded_.Get(S);
+    best_counts_.Get(S);
+  }
+  host_figures_.Get(static_cast<size_t>(layers * S * (placement_.ranks + 1) + 1) * sizeof(int32_t));
+  // Of a token that does not select: all that lives here of what it sees.
+  rank_capacity_ = std::max<int32_t>(1, device.capacity);
+  for (int32_t token = 0; token < batch.tokens && eager; ++token) {
+    const int32_t position = batch.position[static_cast<size_t>(token)];
+    const SelectionPlan& selection = batch.RowOf(token).selection;
+    if (selection.Selects(position) || selection.mode == SelectionMode::kDense) continue;
+    rank_capacity_ =
+        std::max(rank_capacity_, static_cast<int32_t>(placement_.MaxVisibleCount(position)));
+  }
+}
+
+void CudaSelector::Start() {
+  const DeviceBatch& device = *device_;
+  WEFT_CUDA_CHECK(cudaMemsetAsync(first_failed_.data(), 0x7F, sizeof(int32_t), context_->stream()));
+  WEFT_CUDA_CHECK(cudaMemcpyAsync(counts_.data(), device.counts,
+                                  static_cast<size_t>(device.tokens) * sizeof(int32_t),
+                                  cudaMemcpyDeviceToDevice, context_->stream()));
+  VisibleListsCuda(
+      {device.whole, device.whole_tokens, device.positions, lists_.data(), list_stride_}, exec_);
+}
+
+void CudaSelector::Select(int layer, const float* q, const float* w, const IndexCache& keys) {
+  if (device_->picks == 0) return;
+  layers_.push_back(layer);
+  second_.emplace_back();
+  PickAll(layer, q, w, keys);
+  Unite(layer);
+  if (device_->best) RankAgain();
+  if (device_->certified && eager_) RunSecondRound(q, w, keys);
+  if (hooks_.override_selection || hooks_.on_selection) Override(layer);
+  Record();
+}
+
+// Tokens of one sequence, or of several that have one each, whose scores fit the scratch.
+size_t CudaSelector::TileEnd(size_t begin) const {
+  const std::vector<Pick>& picks = device_->host_picks;
+  const auto single = [this](const Pick& pick) {
+    return pick.token >= batch_->tokens ||
+           batch_->plan->rows[static_cast<size_t>(pick.row)].count == 1;
+  };
+  int64_t visible = score_stride_ > 0 ? score_stride_ : picks[begin].visible;
+  size_t end = begin + 1;
+  for (; end < picks.size(); ++end) {
+    const Pick& pick = picks[end];
+    visible = std::max(visible, pick.visible);
+    const bool joins = pick.token == picks[end - 1].token + 1 &&
+                       (pick.row == picks[begin].row || (single(pick) && single(picks[begin])));
+    const int64_t bytes = static_cast<int64_t>(end + 1 - begin) * (visible + 16) * 4;
+    if (!joins || bytes > kScoreBytes) break;
+  }
+  return end;
+}
+
+IndexScoresParams CudaSelector::Scoring(size_t begin, size_t end, const float* q, const float* w,
+                                        const IndexCache& keys) {
+  const std::vector<Pick>& picks = device_->host_picks;
+  const int64_t token = picks[begin].token;
+  int64_t visible = score_stride_;
+  for (size_t s = begin; s < end; ++s) visible = std::max(visible, picks[s].visible);
+  IndexScoresParams scoring;
+  scoring.rows = static_cast<int64_t>(end - begin);
+  scoring.heads = config_.index_heads;
+  scoring.q = q + token * config_.index_heads * config_.index_dim;
+  scoring.w = w + token * config_.index_heads;
+  scoring.keys = keys;
+  scoring.block_table = device_->pages.tables;
+  scoring.table_stride = device_->pages.table_stride;
+  if (scoring.rows == 1 || picks[begin].row != picks[end - 1].row || score_stride_ > 0) {
+    scoring.table_of = device_->pick_rows + begin;
+  } else {
+    scoring.block_table += picks[begin].row * scoring.table_stride;
+  }
+  scoring.visible = device_->pick_visible + begin;
+  scoring.scores_stride = std::max<int64_t>(16, (visible + 15) / 16 * 16);
+  scoring.scores = scores_.Get(scoring.rows * scoring.scores_stride);
+  return scoring;
+}
+
+void CudaSelector::PickAll(int layer, const float* q, const float* w, const IndexCache& keys) {
+  const auto n = static_cast<size_t>(device_->picks);
+  for (size_t begin = 0; begin < n;) {
+    const size_t end = TileEnd(begin);
+    const IndexScoresParams scoring = Scoring(begin, end, q, w, keys);
+    ops_.index_scores(scoring, exec_);
+    SelectTopParams picking;
+    picking.rows = scoring.rows;
+    picking.scores = scoring.scores;
+    picking.scores_stride = scoring.scores_stride;
+    picking.visible = scoring.visible;
+    picking.m = device_->pick_m + begin;
+    picking.items_stride = device_->capacity;
+    picking.items = items_.data() + static_cast<int64_t>(begin) * device_->capacity;
+    picking.counts = own_counts_.data() + begin;
+    picking.excluded = excluded_.data() + begin;
+    ops_.select_top(picking, exec_);
+    if (hooks_.on_scores) ShowScores(layer, begin, end, scoring.scores_stride);
+    begin = end;
+  }
+}
+
+void CudaSelector::ShowScores(int layer, size_t begin, size_t end, int64_t stride) {
+  const std::vector<float> scores =
+      ToHost(scores_.data(), static_cast<int64_t>(end - begin) * stride);
+  for (size_t s = begin; s < end; ++s) {
+    const Pick& pick = device_->host_picks[s];
+    hooks_.on_scores({layer, batch_->RowOf(pick.token).sequence,
+                      batch_->position[static_cast<size_t>(pick.token)]},
+                     scores.data() + static_cast<int64_t>(s - begin) * stride, pick.visible);
+  }
+}
+
+UniteParams CudaSelector::UniteOf() const {
+  UniteParams unite;
+  unite.rows = device_->picks;
+  unite.ranks = placement_.ranks;
+  unite.rank = placement_.ranks > 1 ? comm_->rank() : 0;
+  unite.capacity = device_->capacity;
+  unite.keys = device_->keys;
+  unite.wire = placement_.ranks > 1 ? received_.data() : wire_.data();
+  unite.items = items_.data();
+  unite.own_counts = own_counts_.data();
+  unite.mode = device_->pick_modes;
+  unite.topk = device_->pick_topk;
+  unite.tokens = device_->pick_tokens;
+  unite.lists = lists_.data();
+  unite.list_stride = list_stride_;
+  unite.counts = counts_.data();
+  unite.merged = merged_.data();
+  unite.scores = merged_scores_.data();
+  unite.merged_counts = merged_counts_.data();
+  unite.ahead = ahead_.data() + static_cast<int64_t>(layers_.size() - 1) * device_->picks;
+  unite.failed = failed_.data();
+  return unite;
+}
+
+void CudaSelector::Unite(int layer) {
+  PackListsParams pack;
+  pack.rows = device_->picks;
+  pack.placement = placement_;
+  pack.rank = placement_.ranks > 1 ? comm_->rank() : 0;
+  pack.capacity = device_->capacity;
+  pack.items = items_.data();
+  pack.excluded = excluded_.data();
+  pack.keys = device_->keys;
+  pack.wire = wire_.data();
+  PackListsCuda(pack, exec_);
+  Gather(wire_.data(), received_.data(),
+         static_cast<size_t>(pack.rows * pack.Words()) * sizeof(uint32_t));
+  UniteParams unite = UniteOf();
+  if (device_->certified) unite.any_failed = first_failed_.data();
+  unite.layer = layer;
+  UniteCuda(unite, exec_);
+}
+
+// The second ranking of exact mode, over what all ranks sent.
+void CudaSelector::RankAgain() {
+  const int64_t width = int64_t{placement_.ranks} * device_->capacity;
+  SelectTopParams picking;
+  picking.rows = device_->picks;
+  picking.scores = merged_scores_.data();
+  picking.scores_stride = width;
+  picking.visible = merged_counts_.data();
+  picking.m = device_->pick_topk;
+  picking.items = best_.data();
+  picking.items_stride = device_->list_stride;
+  picking.counts = best_counts_.data();
+  picking.excluded = best_excluded_.data();
+  ops_.select_top(picking, exec_);
+  KeepBestParams keep;
+  keep.rows = device_->picks;
+  keep.placement = placement_;
+  keep.rank = comm_->rank();
+  keep.mode = device_->pick_modes;
+  keep.merged = merged_.data();
+  keep.merged_stride = width;
+  keep.best = best_.data();
+  keep.best_stride = device_->list_stride;
+  keep.best_counts = best_counts_.data();
+  keep.tokens = device_->pick_tokens;
+  keep.lists = lists_.data();
+  keep.list_stride = list_stride_;
+  keep.counts = counts_.data();
+  keep.ahead = ahead_.data() + static_cast<int64_t>(layers_.size() - 1) * device_->picks;
+  KeepBestCuda(keep, exec_);
+}
+
+// Hooks have the last word.
+void CudaSelector::Override(int layer) {
+  std::vector<int32_t> lists = ToHost(lists_.data(), device_->tokens * list_stride_);
+  std::vector<int32_t> counts = ToHost(counts_.data(), device_->tokens);
+  for (const Pick& pick : device_->host_picks) {
+    int32_t* list = lists.data() + pick.token * list_stride_;
+    int32_t& count = counts[static_cast<size_t>(pick.token)];
+    const Where where{layer, batch_->RowOf(pick.token).sequence,
+                      batch_->position[static_cast<size_t>(pick.token)]};
+    std::vector<int32_t> override;
+    if (hooks_.override_selection && hooks_.override_selection(where, &override)) {
+      if (static_cast<int64_t>(override.size()) > list_stride_) {
+        throw std::invalid_argument("override_selection: longer than any list of this step");
+      }
+      count = static_cast<int32_t>(override.size());
+      std::copy(override.begin(), override.end(), list);
+    }
+    if (hooks_.on_selection) hooks_.on_selection(where, list, count);
+  }
+  if (!hooks_.override_selection) return;
+  // A rank may now hold any share of a list.
+  rank_capacity_ = std::max(rank_capacity_, static_cast<int32_t>(list_stride_));
+  WEFT_CUDA_CHECK(cudaMemcpyAsync(lists_.data(), lists.data(), lists.size() * sizeof(int32_t),
+                                  cudaMemcpyHostToDevice, context_->stream()));
+  WEFT_CUDA_CHECK(cudaMemcpyAsync(counts_.data(), counts.data(), counts.size() * sizeof(int32_t),
+                                  cudaMemcpyHostToDevice, context_->stream()));
+  WEFT_CUDA_CHECK(cudaStreamSynchronize(context_->stream()));
+}
+
+void CudaSelector::Record() {
+  const int64_t S = device_->picks;
+  int32_t* united = united_.data() + static_cast<int64_t>(layers_.size() - 1) * S;
+  MoveIntsCuda({S, counts_.data(), device_->pick_tokens, united, nullptr}, exec_);
+}
+
+void CudaSelector::Collect() {
+  const int64_t n = static_cast<int64_t>(layers_.size()) * device_->picks;
+  const auto bytes = static_cast<size_t>(n) * sizeof(int32_t);
+  char* host = host_figures_.data();
+  WEFT_CUDA_CHECK(cudaMemcpyAsync(host, first_failed_.data(), sizeof(int32_t),
+                                  cudaMemcpyDeviceToHost, context_->stream()));
+  if (n == 0) return;
+  const void* all = Gather(ahead_.data(), all_ahead_.data(), bytes);
+  host += sizeof(int32_t);
+  WEFT_CUDA_CHECK(cudaMemcpyAsync(host, all, bytes * static_cast<size_t>(placement_.ranks),
+                                  cudaMemcpyDeviceToHost, context_->stream()));
+  host += bytes * static_cast<size_t>(placement_.ranks);
+  WEFT_CUDA_CHECK(
+      cudaMemcpyAsync(host, united_.data(), bytes, cudaMemcpyDeviceToHost, context_->stream()));
+}
+
+int32_t CudaSelector::FirstFailed() const {
+  const int32_t first = *reinterpret_cast<const int32_t*>(host_figures_.data());
+  return first == 0x7F7F7F7F ? INT32_MAX : first;
+}
+
+int64_t CudaSelector::UnitedOf(size_t layer) const {
+  const auto S = static_cast<size_t>(device_->picks);
+  const size_t n = layers_.size() * S;
+  const auto* united = reinterpret_cast<const int32_t*>(host_figures_.data()) + 1 +
+                       n * static_cast<size_t>(placement_.ranks) + layer * S;
+  int64_t sum = 0;
+  for (size_t s = 0; s < S; ++s) sum += united[s];
+  return sum;
+}
+
+// The tally counts selecting tokens alone; picks may be more.
+void CudaSelector::Finish(Tally* tally, std::vector<RowResult>* results) {
+  if (layers_.empty() || batch_->selecting.empty()) return;
+  const auto S = static_cast<size_t>(device_->picks), n = batch_->selecting.size();
+  const auto ranks = static_cast<size_t>(placement_.ranks);
+  std::vector<size_t> pick_of;
+  for (size_t s = 0, pick = 0; s < n; ++s, ++pick) {
+    while (device_->host_picks[pick].token != batch_->selecting[s]) ++pick;
+    pick_of.push_back(pick);
+  }
+  const auto* figures = reinterpret_cast<const int32_t*>(host_figures_.data()) + 1;
+  const size_t block = layers_.size() * S;
+  std::vector<int32_t> all;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    for (size_t l = 0; l < layers_.size(); ++l) {
+      for (size_t pick : pick_of) all.push_back(figures[rank * block + l * S + pick]);
+    }
+  }
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    tally->AddLayer(layers_[l]);
+    for (size_t s = 0; s < n; ++s) {
+      tally->united(s) = figures[ranks * block + l * S + pick_of[s]];
+    }
+    for (size_t s = 0; s < n; ++s) {
+      const auto pick = static_cast<int32_t>(pick_of[s]);
+      if (std::binary_search(second_[l].begin(), second_[l].end(), pick)) {
+        tally->SetSecondRound(s);
+      }
+    }
+  }
+  const int rank = placement_.ranks > 1 ? comm_->rank() : 0;
+  if (rank == 0) tally->Conclude(all, placement_.ranks, hooks_, false, results);
+}
+
+void CudaSelector::Resume(int layer) {
+  layers_.clear();
+  for (int l = 0; l < layer; ++l) {
+    if (config_.indexer_types[static_cast<size_t>(l)] == IndexerType::kFull) layers_.push_back(l);
+  }
+  second_.assign(layers_.size(), {});
+}
+
+}  // namespace weft

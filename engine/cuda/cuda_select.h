@@ -1,0 +1,117 @@
+// Selection of one layer on the device: scores, picks, the ranks' lists put together, and the
+// second round of certified mode. The rules are those of engine/run/select.h.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/comm/communicator.h"
+#include "engine/cuda/device_batch.h"
+#include "engine/cuda/device_memory.h"
+#include "engine/run/hooks.h"
+#include "engine/run/tally.h"
+#include "kernels/cuda/context.h"
+#include "kernels/ops/index_select.h"
+#include "kernels/ops/ops.h"
+#include "kernels/ops/unite.h"
+
+namespace weft {
+
+class CudaSelector {
+ public:
+  CudaSelector(const ModelConfig& config, const Placement& placement, Communicator* comm,
+               CudaContext* context, const Exec& exec, const Hooks& hooks, int64_t* generation);
+
+  // Starts a step. `eager`: the host may wait for the device between layers, so that a failed
+  // certificate is repaired at once; else the first layer of a failure is kept (FirstFailed).
+  void Begin(const Batch& batch, const DeviceBatch& device, int64_t score_stride, bool eager);
+  // The part of Begin that runs on the device.
+  void Start();
+
+  // q [T, Hi, di] and w [T, Hi]; keys of this rank, those of the step already written.
+  void Select(int layer, const float* q, const float* w, const IndexCache& keys);
+
+  // What attention reads, on the device: [T, list_stride] ascending positions, and [T].
+  const int32_t* lists() const { return lists_.data(); }
+  int64_t list_stride() const { return list_stride_; }
+  const int32_t* counts() const { return counts_.data(); }
+  // Most positions that one rank may hold of any list.
+  int32_t rank_capacity() const { return rank_capacity_; }
+
+  // Ends a step. Enqueues the exchange of the figures and their copy to the host; Finish reads them
+  // when the stream is done. `tally` gets the layers of this step.
+  void Collect();
+  void Finish(Tally* tally, std::vector<RowResult>* results);
+  // Layers selected for since Begin, in order.
+  const std::vector<int>& layers() const { return layers_; }
+  // Of the last finished step: tokens that attention read of picks, by layer selected for.
+  int64_t UnitedOf(size_t layer) const;
+  // The first layer in which a certificate failed; INT32_MAX: none. After the stream is done.
+  int32_t FirstFailed() const;
+  // A graph ran all layers before `layer`: their figures are there, the next goes on behind them.
+  void Resume(int layer);
+
+ private:
+  void PickAll(int layer, const float* q, const float* w, const IndexCache& keys);
+  size_t TileEnd(size_t begin) const;
+  IndexScoresParams Scoring(size_t begin, size_t end, const float* q, const float* w,
+                            const IndexCache& keys);
+  void ShowScores(int layer, size_t begin, size_t end, int64_t stride);
+  void Unite(int layer);
+  UniteParams UniteOf() const;
+  void RankAgain();
+  void Override(int layer);
+  void Record();
+
+  // second_round
+  void RunSecondRound(const float* q, const float* w, const IndexCache& keys);
+  void Bounds(const std::vector<int32_t>& failed);
+  void RankDeeper(const std::vector<int32_t>& failed, const float* q, const float* w,
+                  const IndexCache& keys);
+  void CopyQueries(const std::vector<int32_t>& failed, const float* q, const float* w);
+  void MergeLists(const std::vector<int32_t>& failed);
+
+  const void* Gather(const void* send, void* receive, size_t bytes);
+  template <typename T>
+  std::vector<T> ToHost(const T* from, int64_t count) const;
+
+  const ModelConfig& config_;
+  const Placement placement_;
+  Communicator* comm_;
+  CudaContext* context_;
+  const Ops& ops_;
+  const Exec exec_;
+  const Hooks& hooks_;
+
+  const Batch* batch_ = nullptr;
+  const DeviceBatch* device_ = nullptr;
+  bool eager_ = true;
+  int64_t score_stride_ = 0;  // of a graph; 0: as the tile needs
+  int64_t list_stride_ = 0;
+  int32_t rank_capacity_ = 0;
+  std::vector<int> layers_;
+  std::vector<std::vector<int32_t>> second_;  // [layers], picks with a second round
+
+  DeviceBuffer<float> scores_;
+  DeviceBuffer<Item> items_, excluded_;  // [S, capacity], [S]
+  DeviceBuffer<int32_t> own_counts_;     // [S]
+  DeviceBuffer<uint32_t> wire_, received_;
+  DeviceBuffer<int32_t> lists_, counts_;
+  DeviceBuffer<int32_t> merged_;
+  DeviceBuffer<float> merged_scores_;
+  DeviceBuffer<int64_t> merged_counts_;
+  DeviceBuffer<Item> best_, best_excluded_;
+  DeviceBuffer<int32_t> best_counts_;
+  DeviceBuffer<int32_t> failed_, first_failed_;
+  DeviceBuffer<int32_t> ahead_, united_, all_ahead_;  // [layers, S]
+  PinnedBuffer host_figures_;
+  // Of the failed rows of a second round.
+  DeviceBuffer<int32_t> round_rows_, round_tokens_, deeper_, further_, all_further_;
+  DeviceBuffer<int32_t> merged_lists_, new_counts_, wider_;
+  DeviceBuffer<uint64_t> bound_;
+  DeviceBuffer<float> round_q_, round_w_;
+  DeviceBuffer<int64_t> round_visible_;
+  DeviceBuffer<int32_t> round_tables_, round_m_;
+};
+
+}  // namespace weft

@@ -1,0 +1,156 @@
+// Random models of the published models' head and latent widths, where the tensor core kernels run,
+// in bf16 and with FP8 weights and caches: teacher-forced against the CPU.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tests/engine_cuda/on_gpu.h"
+#include "tests/model/safetensors_writer.h"
+#include "tools/make_model/make_model.h"
+
+namespace weft::test {
+namespace {
+
+nlohmann::json WideConfig(bool glm) {
+  auto c = nlohmann::json::parse(ReadFile(TinyModel(glm ? "glm52" : "yarn") + "/config.json"));
+  c["hidden_size"] = 256;
+  c["num_attention_heads"] = 5;
+  c["num_key_value_heads"] = 5;
+  c["q_lora_rank"] = 144;
+  c["kv_lora_rank"] = 512;
+  c["qk_rope_head_dim"] = 64;
+  c["qk_nope_head_dim"] = glm ? 192 : 128;
+  c["v_head_dim"] = glm ? 256 : 128;
+  c["moe_intermediate_size"] = 160;
+  c["index_n_heads"] = glm ? 32 : 64;
+  c["index_head_dim"] = 128;
+  c["index_topk"] = 128;
+  c["max_position_embeddings"] = 4096;
+  return c;
+}
+
+std::vector<int32_t> Ids(int32_t count) {
+  std::vector<int32_t> ids;
+  for (int i = 0; i < count; ++i) ids.push_back((i * 37 + i / 7 + 11) % 256);
+  return ids;
+}
+
+// What the CPU chose, by layer and position: choices of a random model flip with any rounding, so
+// the GPU is given them, and judged by what it makes of them.
+struct Choices {
+  std::map<std::pair<int, int32_t>, std::vector<int32_t>> selected, experts;
+};
+
+void Record(Hooks* hooks, Choices* choices) {
+  hooks->on_selection = [choices](const Where& where, const int32_t* p, int32_t count) {
+    choices->selected[{where.layer, where.position}].assign(p, p + count);
+  };
+  hooks->on_router = [choices](const Where& where, const int32_t* ids, int32_t count) {
+    choices->experts[{where.layer, where.position}].assign(ids, ids + count);
+  };
+}
+
+void Force(Hooks* hooks, const Choices& choices) {
+  hooks->override_selection = [&choices](const Where& where, std::vector<int32_t>* positions) {
+    *positions = choices.selected.at({where.layer, where.position});
+    return true;
+  };
+  hooks->override_router = [&choices](const Where& where, int32_t* ids) {
+    const std::vector<int32_t>& wanted = choices.experts.at({where.layer, where.position});
+    std::copy(wanted.begin(), wanted.end(), ids);
+    return true;
+  };
+}
+
+// All logits of a prompt.
+LogitsTap::Rows Logits(Cluster* cluster, int32_t tokens, int32_t chunk) {
+  LogitsTap tap(cluster);
+  Driver driver(cluster, {.chunk = chunk});
+  EngineRequest request = Ask(Ids(tokens), 1, Exact(*cluster));
+  request.logprobs_from = 1;
+  driver.RunOne(request);
+  return tap.Take();
+}
+
+double MeanNmse(const LogitsTap::Rows& got, const LogitsTap::Rows& want) {
+  double sum = 0;
+  for (const auto& [key, row] : want) {
+    const auto found = got.find({got.begin()->first.first, key.second});
+    if (found == got.end()) return 1e30;
+    sum += Nmse(found->second.data(), row.data(), static_cast<int64_t>(row.size()));
+  }
+  return sum / static_cast<double>(want.size());
+}
+
+// Share of the first layer's selections that both chose.
+double Overlap(const Choices& got, const Choices& want) {
+  double common = 0, all = 0;
+  for (const auto& [key, positions] : want.selected) {
+    if (key.first != 0) continue;
+    const std::vector<int32_t>& other = got.selected.at(key);
+    std::vector<int32_t> both;
+    std::set_intersection(positions.begin(), positions.end(), other.begin(), other.end(),
+                          std::back_inserter(both));
+    common += static_cast<double>(both.size());
+    all += static_cast<double>(positions.size());
+  }
+  return common / all;
+}
+
+}  // namespace
+
+TEST_CASE("wide models on the GPU: choices forced the logits are those of the CPU") {
+  WEFT_NEEDS_GPU();
+  const bool glm = GENERATE(false, true);
+  const bool fp8 = GENERATE(false, true);
+  const int ranks = GENERATE(1, 2);
+  const int32_t chunk = GENERATE(190, 1);
+  const DType cache = GENERATE(DType::kF32, DType::kBF16, DType::kF8E4M3);
+  const TempDir model;
+  MakeModel(WideConfig(glm), model.path(), {.seed = 3, .fp8 = fp8});
+  ClusterOptions options{model.path(), ranks};
+  options.kv = options.index = cache;
+  options.page_tokens = 64;
+  options.threads = 8;
+  const int32_t tokens = chunk == 1 ? 150 : 400;
+  Cluster on_cpu(options), forced(OnGpu(options)), free(OnGpu(options));
+  Choices choices, own;
+  Record(&on_cpu.hooks(0), &choices);
+  const LogitsTap::Rows want = Logits(&on_cpu, tokens, chunk);
+  for (int rank = 0; rank < ranks; ++rank) Force(&forced.hooks(rank), choices);
+  const double error = MeanNmse(Logits(&forced, tokens, chunk), want);
+  Record(&free.hooks(0), &own);
+  Logits(&free, tokens, chunk);
+  const double overlap = Overlap(own, choices);
+  CAPTURE(glm, fp8, ranks, chunk, Name(cache));
+  WARN((fp8 ? "FP8" : "bf16") << " weights, " << Name(cache) << " cache, chunk " << chunk
+                              << ": mean row NMSE " << error << ", overlap " << overlap);
+  CHECK(error <= (cache == DType::kF32 ? 1e-9 : cache == DType::kBF16 ? 1e-3 : 1e-2));
+  CHECK(overlap >= (cache == DType::kF32 ? 1.0 : 0.98));
+}
+
+TEST_CASE("wide graphs: decode by graphs gives what eager steps give") {
+  WEFT_NEEDS_GPU();
+  const TempDir model;
+  MakeModel(WideConfig(false), model.path(), {.seed = 3});
+  ClusterOptions options{model.path(), 1};
+  options.kv = options.index = DType::kBF16;
+  options.page_tokens = 64;
+  options.positions = 8192;
+  const auto run = [&](bool graphs) {
+    options.graphs = graphs;
+    Cluster cluster(OnGpu(options));
+    Driver driver(&cluster);
+    std::vector<EngineRequest> requests;
+    for (int32_t length : {20, 127, 128, 300, 700}) {
+      requests.push_back(Ask(Ids(length), 40, Exact(cluster)));
+    }
+    std::vector<std::vector<int32_t>> tokens;
+    for (const Outcome& outcome : driver.Run(requests)) tokens.push_back(outcome.tokens);
+    return tokens;
+  };
+  CHECK(run(false) == run(true));
+}
+
+}  // namespace weft::test

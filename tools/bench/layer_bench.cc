@@ -1,0 +1,263 @@
+// weft-bench-layer: a whole mixture-of-experts layer of DeepSeek-V3.2 or GLM-5.2 in decode, random
+// weights, and the path from index scores to attention by itself: checked against fp32 first, then
+// timed inside CUDA graphs, on one GPU and on several.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+
+#include "engine/cuda/cuda_forward.h"
+#include "tools/bench/decode_case.h"
+#include "tools/bench/layer_model.h"
+#include "tools/bench/path_bench.h"
+#include "tools/bench/report.h"
+
+namespace {
+
+using namespace weft;
+using bench::DecodeCase;
+using bench::DecodeShape;
+using bench::Printed;
+using bench::Rank;
+
+constexpr int64_t kExchangeBytes = int64_t{512} << 20;
+constexpr DecodeShape kChecked{16 << 10, 4, SelectionMode::kExact};
+// Of a row, bf16 against fp32. A row whose router or selection chose otherwise may differ by more,
+// so all but one must hold it.
+constexpr double kTolerance = 3e-2;
+
+struct Options {
+  std::vector<std::string> parts = {"path", "layer"};
+  std::vector<std::string> models = {"v32", "glm52"};
+  std::vector<int64_t> lengths = {16 << 10, 128 << 10, 512 << 10, 1 << 20};
+  std::vector<int32_t> batches = {1, 8, 32, 128};
+  std::vector<int> ranks = {1, 2};
+  std::vector<std::string> modes = {"exact", "interleaved", "certified"};
+  int32_t experts = 0;
+  int64_t most_tokens = int64_t{16} << 20;
+  std::string dir = "/tmp/weft-layer-bench";
+  std::string json;
+};
+
+class LayerBench {
+ public:
+  LayerBench(const std::string& name, const std::string& dir, Rank* rank, DType cache,
+             int64_t pages)
+      : name_(name),
+        rank_(*rank),
+        config_(LoadConfig(dir)),
+        folder_(dir),
+        placement_{rank->ranks, 1, true},
+        options_(OptionsOf(placement_, cache, pages)),
+        forward_(config_, folder_, options_, rank->comm, rank->context, hooks_, nullptr) {}
+
+  // Hidden states of the step [B, D] after the layer.
+  std::vector<float> Hidden(const DecodeShape& shape) {
+    const DecodeCase decode(config_, placement_, &rank_, shape);
+    FillCaches(config_, placement_, &rank_, shape, forward_.caches());
+    Step(decode);
+    std::vector<float> hidden(static_cast<size_t>(int64_t{shape.batch} * config_.hidden));
+    WEFT_CUDA_CHECK(cudaStreamSynchronize(rank_.context->stream()));
+    WEFT_CUDA_CHECK(
+        cudaMemcpy(hidden.data(), forward_.hidden(), hidden.size() * 4, cudaMemcpyDeviceToHost));
+    return hidden;
+  }
+
+  // Throws unless all rows but one are within the tolerance.
+  void Check(const std::vector<float>& want) {
+    const std::vector<float> got = Hidden(kChecked);
+    std::vector<double> errors;
+    for (int32_t row = 0; row < kChecked.batch; ++row) {
+      double error = 0, norm = 0;
+      for (int32_t i = 0; i < config_.hidden; ++i) {
+        const auto at = static_cast<size_t>(row * config_.hidden + i);
+        const double d = double{got[at]} - want[at];
+        error += d * d;
+        norm += double{want[at]} * want[at];
+      }
+      errors.push_back(norm > 0 && std::isfinite(error) ? std::sqrt(error / norm) : 1e30);
+    }
+    std::sort(errors.begin(), errors.end());
+    const double second = errors[errors.size() - 2], worst = errors.back();
+    if (rank_.rank == 0) {
+      std::printf("%s G %d: rows within %.2e of fp32, one %.2e\n", name_.c_str(), rank_.ranks,
+                  second, worst);
+    }
+    if (second > kTolerance) {
+      throw std::runtime_error(name_ + ": the layer differs from fp32 by " +
+                               std::to_string(second));
+    }
+  }
+
+  void Time(const DecodeShape& shape, bench::Report* report) {
+    const DecodeCase decode(config_, placement_, &rank_, shape);
+    FillCaches(config_, placement_, &rank_, shape, forward_.caches());
+    Step(decode);
+    const double us = bench::GraphMicroseconds(&rank_, 4, [&](int) { Layer(decode); });
+    if (rank_.rank != 0) return;
+    const double bytes = Bytes(shape, decode.m());
+    const double limit = bytes / bench::kBytesPerSecond * 1e6;
+    report->Add(
+        Printed("layer %-6s G %d N %8lld B %3d %-11s m %4d  %9.2f us  %6.0f GB/s  limit "
+                "%4.1f %%",
+                name_.c_str(), rank_.ranks, static_cast<long long>(shape.tokens), shape.batch,
+                Name(shape.mode), decode.m(), us, bytes / us * 1e-3, 100 * limit / us),
+        {{"bench", "layer"},
+         {"model", name_},
+         {"ranks", rank_.ranks},
+         {"tokens", shape.tokens},
+         {"batch", shape.batch},
+         {"mode", Name(shape.mode)},
+         {"m", decode.m()},
+         {"us", us},
+         {"gb_per_s", bytes / us * 1e-3},
+         {"limit_us", limit}});
+  }
+
+ private:
+  static RunnerOptions OptionsOf(const Placement& placement, DType cache, int64_t pages) {
+    RunnerOptions options;
+    options.placement = placement;
+    options.cache = {cache, cache, bench::kPageTokens, pages};
+    options.exchange_bytes = kExchangeBytes;
+    return options;
+  }
+
+  void Layer(const DecodeCase& decode) {
+    forward_.Begin(decode.batch(), decode.device(), decode.score_stride(), /*eager=*/false);
+    forward_.Start();
+    forward_.Layer(0);
+  }
+  void Step(const DecodeCase& decode) {
+    forward_.Begin(decode.batch(), decode.device(), decode.score_stride(), /*eager=*/false);
+    forward_.Start();
+    forward_.Embed();
+    forward_.Layer(0);
+  }
+
+  // What one rank must read at least: its weights (of experts, those that B tokens are expected to
+  // meet), its keys, the rows that attention reads.
+  double Bytes(const DecodeShape& shape, int32_t m) const {
+    const ModelConfig& c = config_;
+    const double G = rank_.ranks, D = c.hidden, B = shape.batch;
+    const double heads = c.heads, index_width = double{1} * c.index_heads * c.index_dim;
+    const double experts = c.n_routed_experts, chosen = c.experts_per_tok;
+    const double shared = D * c.latent() + D * c.index_dim + index_width * c.q_lora;
+    const double split = D * c.q_lora + heads * c.qk_head() * c.q_lora +
+                         heads * (c.qk_nope + c.v_head) * c.kv_lora + heads * c.v_head * D;
+    const double expert = 3.0 * D * c.moe_intermediate;
+    const double met = experts * (1 - std::pow(1 - chosen / experts, B));
+    const double half = 2 * (D * experts + D * c.index_heads);  // bf16
+    const double read = shape.mode == SelectionMode::kExact ? c.index_topk : G * m;
+    const auto tokens = static_cast<double>(shape.tokens);
+    return shared + half + (split + expert * (met + c.n_shared_experts)) / G +
+           B * (tokens / G * c.index_dim * 2 + read * c.latent() * 2);
+  }
+
+  const std::string name_;
+  Rank& rank_;
+  const ModelConfig config_;
+  const CheckpointFolder folder_;
+  const Placement placement_;
+  const RunnerOptions options_;
+  const Hooks hooks_;
+  CudaForward forward_;
+};
+
+std::vector<DecodeShape> Shapes(const Options& o) {
+  std::vector<DecodeShape> shapes;
+  for (const std::string& name : o.modes) {
+    SelectionMode mode = SelectionMode::kExact;
+    if (!ParseSelectionMode(name, &mode)) throw std::runtime_error("no mode " + name);
+    for (const int64_t tokens : o.lengths) {
+      for (const int32_t batch : o.batches) {
+        if (tokens * batch <= o.most_tokens) shapes.push_back({tokens, batch, mode});
+      }
+    }
+  }
+  return shapes;
+}
+
+void BenchModel(const std::string& name, const Options& o, bench::Report* report) {
+  const std::string dir = o.dir + "/" + name;
+  const auto start = std::chrono::steady_clock::now();
+  bench::WriteLayerModel(name, int64_t{1} << 20, o.experts, dir);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  std::printf("%s: checkpoint written in %.1f s\n", name.c_str(), took.count());
+  std::vector<float> want;
+  bench::OnRanks(1, [&](Rank& rank) {
+    LayerBench reference(name, dir, &rank, DType::kF32,
+                         bench::PagesFor(kChecked.tokens, kChecked.batch, 1));
+    want = reference.Hidden(kChecked);
+  });
+  const std::vector<DecodeShape> shapes = Shapes(o);
+  for (const int ranks : o.ranks) {
+    bench::OnRanks(ranks, [&](Rank& rank) {
+      int64_t pages = bench::PagesFor(kChecked.tokens, kChecked.batch, ranks);
+      for (const DecodeShape& s : shapes) {
+        pages = std::max(pages, bench::PagesFor(s.tokens, s.batch, ranks));
+      }
+      LayerBench bench(name, dir, &rank, DType::kBF16, pages);
+      bench.Check(want);
+      for (const DecodeShape& shape : shapes) bench.Time(shape, report);
+    });
+  }
+  std::filesystem::remove_all(dir);
+}
+
+int Run(Options o) {
+  const int gpus = bench::Gpus();
+  std::erase_if(o.ranks, [gpus](int ranks) { return ranks > gpus; });
+  if (gpus == 0 || o.ranks.empty()) {
+    std::fprintf(stderr, "needs a GPU for every rank, this machine has %d\n", gpus);
+    return 77;
+  }
+  bench::Report report(o.json);
+  const auto wanted = [&](const char* part) {
+    return std::find(o.parts.begin(), o.parts.end(), part) != o.parts.end();
+  };
+  if (wanted("path")) {
+    for (const int ranks : o.ranks) {
+      bench::OnRanks(ranks, [&](Rank& rank) { RunPathBench(&rank, o.lengths, &report); });
+    }
+  }
+  if (wanted("layer")) {
+    for (const std::string& name : o.models) BenchModel(name, o, &report);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"Times a decode layer of DeepSeek-V3.2 and GLM-5.2 on this machine's GPUs"};
+  Options o;
+  const auto list = [&](const char* name, auto* values, const char* help) {
+    return app.add_option(name, *values, help)->delimiter(',')->capture_default_str();
+  };
+  list("--parts", &o.parts, "path: scores, selection, exchange and attention alone; layer: all")
+      ->check(CLI::IsMember({"path", "layer"}));
+  list("--models", &o.models, "widths of the layer")->check(CLI::IsMember({"v32", "glm52"}));
+  list("--tokens", &o.lengths, "N, lengths of the sequences")->check(CLI::Range(4096, 1 << 20));
+  list("--batch", &o.batches, "B, sequences in a step")->check(CLI::Range(1, 1024));
+  list("--ranks", &o.ranks, "G; more than there are GPUs are left out")->check(CLI::Range(1, 64));
+  list("--modes", &o.modes, "selections of the layer")
+      ->check(CLI::IsMember({"exact", "interleaved", "certified"}));
+  app.add_option("--experts", o.experts,
+                 "experts of the layer, a multiple of 8 from 16 on; 0: as published")
+      ->check(CLI::Range(0, 1024));
+  app.add_option("--most-tokens", o.most_tokens, "steps with more cached tokens are left out")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 32))
+      ->capture_default_str();
+  app.add_option("--dir", o.dir, "where the layer's checkpoint is put, 12 GB")
+      ->capture_default_str();
+  app.add_option("--json", o.json, "also write the figures to this file");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    return Run(o);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "weft-bench-layer: %s\n", error.what());
+    return 1;
+  }
+}
