@@ -150,6 +150,24 @@ TEST_CASE("chat: refusals around tools", "[text]") {
   CHECK_THAT(error({user}, {.keep_reasoning = true}), Contains("keep_reasoning must be false"));
 }
 
+TEST_CASE("chat: results come in the order of the calls, and their ids must agree", "[text]") {
+  const auto error = [](const std::string& first, const std::string& second) -> std::string {
+    Messages messages = {{"user", "q"}, {"assistant", ""}, {"tool", "1"}, {"tool", "2"}};
+    messages[1].tool_calls = {{"a", "f", "{}"}, {"b", "f", "{}"}};
+    messages[2].tool_call_id = first;
+    messages[3].tool_call_id = second;
+    const auto encoded = Chat().Encode(messages, {});
+    return encoded.ok() ? "" : std::string(encoded.error());
+  };
+  CHECK(error("a", "b").empty());
+  CHECK(error("", "b").empty());
+  CHECK(error("", "").empty());
+  CHECK(error("b", "a") ==
+        "messages[2].tool_call_id must be that of call 0, \"a\": results come in the order of the "
+        "calls; got \"b\"");
+  CHECK_THAT(error("a", "zz"), Catch::Contains("messages[3].tool_call_id must be that of call 1"));
+}
+
 TEST_CASE("chat: the results of many calls take linear time", "[text]") {
   constexpr size_t kResults = 100'000;
   Messages messages = {{"user", "q"}, {"assistant", ""}};

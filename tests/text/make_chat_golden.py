@@ -61,9 +61,9 @@ CONVERSATIONS = [
     [user("weather?"), assistant("", "look it up", CALLS[:1]), tool("{\"c\": 20}")],
     [{"role": "system", "content": "S"}, user("weather?"), assistant("One moment.", "two", CALLS), tool("sunny"),
      tool("rain <b>"), tool("12:00", "now")],
-    [user("weather?"), assistant("", "a", CALLS[:2]), tool("1"), tool("2"), assistant("", "b", CALLS[2:]), tool("3"),
+    [user("weather?"), assistant("", "a", CALLS[:2]), tool("1"), tool("2"), assistant("", "b", CALLS[2:]), tool("3", "now"),
      assistant("Fine.", "done"), user("Thanks"), assistant("", "again", CALLS[:1]), tool("4")],
-    [user("q"), assistant("", "r", CALLS[:1]), tool("5"), assistant("", "", CALLS[2:]), tool("6"), user("next")],
+    [user("q"), assistant("", "r", CALLS[:1]), tool("5"), assistant("", "", CALLS[2:]), tool("6", "now"), user("next")],
     [user("über 😀 <think>"), assistant("ok"), user("<tool_call> </think> x")],
     [user("hidden"), assistant("<think>inner</think>outer"), user("next")],
 ]

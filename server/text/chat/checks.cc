@@ -111,6 +111,15 @@ Found CheckResult(std::span<const Message> messages, size_t index, ResultPlace p
                   "result " + std::to_string(place.order + 1) + " for " +
                       std::to_string(place.calls) + " calls");
   }
+  // Results follow their assistant's message one by one, in the order of its calls.
+  const Message& asked = messages[index - 1 - static_cast<size_t>(place.order)];
+  const std::string& id = asked.tool_calls[static_cast<size_t>(place.order)].id;
+  if (!message.tool_call_id.empty() && !id.empty() && message.tool_call_id != id) {
+    return MustBe(Field(index, "tool_call_id"),
+                  "that of call " + std::to_string(place.order) + ", " + Quoted(id) +
+                      ": results come in the order of the calls",
+                  Quoted(message.tool_call_id));
+  }
   const bool ends = index + 1 == messages.size() || messages[index + 1].role != "tool";
   if (ends && place.order + 1 < place.calls) {
     return Error{"messages must hold a result for each tool call; got " +
