@@ -111,7 +111,7 @@ class StepInputs {
   size_t Add(const std::vector<T>& values) {
     const size_t at = host_.size(), bytes = values.size() * sizeof(T);
     host_.resize(at + (bytes + 15) / 16 * 16 + 16);
-    std::memcpy(host_.data() + at, values.data(), bytes);
+    if (bytes > 0) std::memcpy(host_.data() + at, values.data(), bytes);
     return at;
   }
 

@@ -40,6 +40,7 @@ size_t TileBytes(int64_t count, int32_t slice) {
 }
 
 void PutList(const std::vector<Candidate>& list, char* to, size_t bytes) {
+  if (bytes == 0) return;  // an empty vector's data() may be null, which memcpy must not get
   std::vector<Candidate> padded = list;
   padded.resize(bytes / sizeof(Candidate));
   std::memcpy(to, padded.data(), bytes);
