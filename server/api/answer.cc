@@ -15,10 +15,18 @@ double Seconds(steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-// Nothing is told of what says nothing.
-void Tell(v1::Delta delta, std::vector<v1::GenerateResponse>* replies) {
-  if (delta.ByteSizeLong() == 0) return;
-  *replies->emplace_back().mutable_delta() = std::move(delta);
+// As ResumedChoice.text_bytes counts them.
+int64_t TextBytes(const v1::Delta& delta) {
+  size_t bytes = delta.text().size() + delta.reasoning().size();
+  for (const v1::ToolCallDelta& call : delta.tool_calls()) {
+    bytes += call.name().size() + call.arguments().size();
+  }
+  return static_cast<int64_t>(bytes);
+}
+
+grpc::Status BadPosition(const RequestState& state, const std::string& rule) {
+  return {grpc::StatusCode::INVALID_ARGUMENT,
+          fmt::format("resume.choices[{}].{}", state.index, rule)};
 }
 
 const char* Name(engine::v1::FinishReason reason) {
@@ -54,6 +62,50 @@ bool Answer::IsStop(int32_t id) const {
   return std::find(stops.begin(), stops.end(), id) != stops.end();
 }
 
+grpc::Status Answer::Resume(const v1::ResumedChoice& told) {
+  int64_t bytes = 0;
+  for (const int32_t id : told.token_ids()) {
+    if (at_stop_string()) {
+      return BadPosition(*state_, fmt::format("token_ids must end with the stop string; got {} "
+                                              "tokens, and token {} ended it",
+                                              told.token_ids_size(), state_->committed.size()));
+    }
+    engine::v1::Token token;
+    token.set_id(id);
+    token.set_output_index(state_->committed.size());
+    state_->committed.Add(id);
+    v1::Delta delta;
+    text_.Append(token, &delta);
+    reply_.Sort(&delta);
+    bytes += TextBytes(delta);
+  }
+  text_.KnowAll();
+  told_before_ = state_->committed.size();
+  ahead_ = told.text_bytes() - bytes;
+  if (ahead_ >= 0) return grpc::Status::OK;
+  return BadPosition(*state_, fmt::format("text_bytes must be at least {}, the text of its "
+                                          "token_ids; got {}",
+                                          bytes, told.text_bytes()));
+}
+
+// Nothing is told of what says nothing, nor what was told before.
+grpc::Status Answer::Tell(v1::Delta delta, std::vector<v1::GenerateResponse>* replies) {
+  const int64_t bytes = TextBytes(delta);
+  if (ahead_ > 0 && bytes > 0) {
+    if (bytes > ahead_) {
+      return BadPosition(*state_,
+                         "text_bytes must be the text of whole messages; got a number "
+                         "within one");
+    }
+    ahead_ -= bytes;
+    delta.clear_text();
+    delta.clear_reasoning();
+    delta.clear_tool_calls();
+  }
+  if (delta.ByteSizeLong() > 0) *replies->emplace_back().mutable_delta() = std::move(delta);
+  return grpc::Status::OK;
+}
+
 grpc::Status Answer::Take(const engine::v1::GenerateEvent& event,
                           std::vector<v1::GenerateResponse>* replies) {
   switch (event.event_case()) {
@@ -66,8 +118,7 @@ grpc::Status Answer::Take(const engine::v1::GenerateEvent& event,
     case engine::v1::GenerateEvent::kScores:
       return TakeScores(event.scores(), replies);
     case engine::v1::GenerateEvent::kFinished:
-      TakeFinished(event.finished(), replies);
-      break;
+      return TakeFinished(event.finished(), replies);
     default:
       break;  // an event of a later version
   }
@@ -85,14 +136,13 @@ grpc::Status Answer::TakeToken(const engine::v1::Token& token,
                                     token.output_index(), next));
   }
   last_token_ = steady_clock::now();
-  if (next == 0) first_token_ = last_token_;
+  if (first_token_ == steady_clock::time_point()) first_token_ = last_token_;
   state_->committed.Add(token.id());
   if (IsStop(token.id())) return grpc::Status::OK;  // no part of the text
   v1::Delta delta;
   text_.Append(token, &delta);
   reply_.Sort(&delta);
-  Tell(std::move(delta), replies);
-  return grpc::Status::OK;
+  return Tell(std::move(delta), replies);
 }
 
 grpc::Status Answer::TakeScores(const engine::v1::Scores& scores,
@@ -123,18 +173,28 @@ grpc::Status Answer::TakeScores(const engine::v1::Scores& scores,
   return grpc::Status::OK;
 }
 
-v1::Complete* Answer::Complete(engine::v1::FinishReason reason, int32_t stop_id,
-                               std::vector<v1::GenerateResponse>* replies) {
-  complete_ = true;
+// What was held back.
+grpc::Status Answer::TellRest(std::vector<v1::GenerateResponse>* replies) {
   v1::Delta rest;
   if (!at_stop_string()) text_.End(&rest);
   reply_.Sort(&rest);
   reply_.End(&rest);
-  Tell(std::move(rest), replies);
-  v1::Complete* complete = replies->emplace_back().mutable_complete();
+  const grpc::Status status = Tell(std::move(rest), replies);
+  if (!status.ok() || ahead_ == 0) return status;
+  return BadPosition(*state_, fmt::format("text_bytes must not be more than the whole answer has; "
+                                          "got {} too many",
+                                          ahead_));
+}
+
+grpc::Status Answer::Complete(engine::v1::FinishReason reason, int32_t stop_id,
+                              std::vector<v1::GenerateResponse>* replies, v1::Complete** out) {
+  if (const grpc::Status status = TellRest(replies); !status.ok()) return status;
+  complete_ = true;
+  v1::Complete* complete = *out = replies->emplace_back().mutable_complete();
   complete->set_request_id(state_->id);
   complete->set_seed(state_->request.seed());
   complete->set_replays(state_->replays);
+  complete->set_resumes(state_->resumes);
   if (at_stop_string()) {
     complete->set_stop_string(text_.stop_string());
     reason = engine::v1::STOP;
@@ -146,7 +206,7 @@ v1::Complete* Answer::Complete(engine::v1::FinishReason reason, int32_t stop_id,
   complete->set_finish_reason(finish_reason_);
   complete->mutable_usage()->set_prompt_tokens(state_->request.prompt_ids_size());
   complete->mutable_usage()->set_output_tokens(state_->committed.size());
-  if (!state_->committed.empty()) {
+  if (first_token_ != steady_clock::time_point()) {
     complete->mutable_timings()->set_first_token_seconds(Seconds(first_token_ - state_->arrival));
   }
   if (state_->admitted) {
@@ -156,12 +216,14 @@ v1::Complete* Answer::Complete(engine::v1::FinishReason reason, int32_t stop_id,
     selection->set_m(state_->admitted->m());
     selection->set_ranks(state_->ranks);
   }
-  return complete;
+  return grpc::Status::OK;
 }
 
-void Answer::TakeFinished(const engine::v1::Finished& finished,
-                          std::vector<v1::GenerateResponse>* replies) {
-  v1::Complete* complete = Complete(finished.reason(), finished.stop_id(), replies);
+grpc::Status Answer::TakeFinished(const engine::v1::Finished& finished,
+                                  std::vector<v1::GenerateResponse>* replies) {
+  v1::Complete* complete = nullptr;
+  const grpc::Status status = Complete(finished.reason(), finished.stop_id(), replies, &complete);
+  if (!status.ok()) return status;
   complete->mutable_usage()->set_cached_tokens(finished.cached_tokens());
   v1::Timings* timings = complete->mutable_timings();
   timings->set_queue_seconds(finished.queue_seconds());
@@ -170,19 +232,24 @@ void Answer::TakeFinished(const engine::v1::Finished& finished,
   v1::SelectionReport* selection = complete->mutable_selection();
   if (finished.has_prefill()) Copy(finished.prefill(), selection->mutable_prefill());
   if (finished.has_decode()) Copy(finished.decode(), selection->mutable_decode());
+  return grpc::Status::OK;
 }
 
-void Answer::CompleteAlone(std::vector<v1::GenerateResponse>* replies) {
-  Complete(engine::v1::STOP, 0, replies);
+grpc::Status Answer::CompleteAlone(std::vector<v1::GenerateResponse>* replies) {
+  v1::Complete* complete = nullptr;
+  return Complete(engine::v1::STOP, 0, replies, &complete);
 }
 
 std::string Answer::Figures() const {
   const int output = state_->committed.size();
   std::string text = fmt::format("prompt={} output={}", state_->request.prompt_ids_size(), output);
   if (state_->replays > 0) text += fmt::format(" replays={}", state_->replays);
-  if (output > 0) text += fmt::format(" ttft={:.3f}s", Seconds(first_token_ - state_->arrival));
-  if (output > 1 && last_token_ > first_token_) {
-    text += fmt::format(" decode={:.1f}tok/s", (output - 1) / Seconds(last_token_ - first_token_));
+  if (state_->resumes > 0) text += fmt::format(" resumes={}", state_->resumes);
+  if (first_token_ == steady_clock::time_point()) return text;
+  text += fmt::format(" ttft={:.3f}s", Seconds(first_token_ - state_->arrival));
+  if (last_token_ > first_token_) {
+    const int more = output - told_before_ - 1;
+    text += fmt::format(" decode={:.1f}tok/s", more / Seconds(last_token_ - first_token_));
   }
   return text;
 }

@@ -19,13 +19,17 @@ class Answer {
   // Both must outlive this.
   Answer(const text::Tokenizer& tokenizer, const StopStrings& stops, RequestState* state);
 
-  // Appends the replies that `event` brings. Not OK when the engine broke its protocol.
+  // Goes on behind what an earlier stream told; before all else. Not OK when that cannot be.
+  grpc::Status Resume(const v1::ResumedChoice& told);
+
+  // Appends the replies that `event` brings. Not OK when the engine broke its protocol, or what was
+  // told before turns out not to fit.
   grpc::Status Take(const engine::v1::GenerateEvent& event,
                     std::vector<v1::GenerateResponse>* replies);
 
   // The engine went before it told the end of an answer that a stop string ended: completes it
   // without the engine's figures.
-  void CompleteAlone(std::vector<v1::GenerateResponse>* replies);
+  grpc::Status CompleteAlone(std::vector<v1::GenerateResponse>* replies);
 
   bool complete() const { return complete_; }
   bool at_stop_string() const { return text_.stopped(); }              // no further token is wanted
@@ -39,15 +43,20 @@ class Answer {
                          std::vector<v1::GenerateResponse>* replies);
   grpc::Status TakeScores(const engine::v1::Scores& scores,
                           std::vector<v1::GenerateResponse>* replies);
-  void TakeFinished(const engine::v1::Finished& finished,
-                    std::vector<v1::GenerateResponse>* replies);
-  v1::Complete* Complete(const engine::v1::FinishReason reason, int32_t stop_id,
-                         std::vector<v1::GenerateResponse>* replies);
+  grpc::Status TakeFinished(const engine::v1::Finished& finished,
+                            std::vector<v1::GenerateResponse>* replies);
+  // *complete: the last of the replies.
+  grpc::Status Complete(engine::v1::FinishReason reason, int32_t stop_id,
+                        std::vector<v1::GenerateResponse>* replies, v1::Complete** complete);
+  grpc::Status TellRest(std::vector<v1::GenerateResponse>* replies);
+  grpc::Status Tell(v1::Delta delta, std::vector<v1::GenerateResponse>* replies);
   bool IsStop(int32_t id) const;
 
   RequestState* state_;
   TokenText text_;
   ReplyText reply_;
+  int told_before_ = 0;  // tokens that an earlier stream told
+  int64_t ahead_ = 0;    // bytes that an earlier stream told of tokens that are still to come
   bool complete_ = false;
   std::string finish_reason_;
   std::chrono::steady_clock::time_point first_token_;

@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "server/api/resolve.h"
 #include "server/api/status_text.h"
 
 namespace weft::server {
@@ -27,6 +28,17 @@ Choice::Choice(Frontend* frontend, std::shared_ptr<Owner> owner, RequestState st
       answer_(*frontend->text.tokenizer, stops, &state_),
       deadline_(deadline) {}
 
+Status Choice::Resume(const v1::ResumedChoice& told) {
+  const Status status = answer_.Resume(told);
+  GoOnBehind(&state_);
+  return status;
+}
+
+void Choice::Skip(const EngineLink::State& engine) {
+  started_ = over_ = true;
+  engine_ = engine;
+}
+
 void Choice::StartBeside(const Choice& first) {
   if (first.state_.admitted) {
     state_.admitted = first.state_.admitted;
@@ -38,6 +50,8 @@ void Choice::StartBeside(const Choice& first) {
 void Choice::Start(const EngineLink::State& engine) {
   if (over_) return;
   started_ = true;
+  engine_ = engine;
+  if (answer_.at_stop_string()) return CompleteAlone();  // an earlier stream told all but that
   if (!engine.ready) return Wait();
   record_.life = engine.life;
   Send(engine);
@@ -70,6 +84,9 @@ void Choice::OnEngineEvent(const engine::v1::GenerateEvent& event) {
   const int before = state_.committed.size() + state_.scored;
   const Status status = answer_.Take(event, &replies);
   if (!status.ok()) return End(status);
+  if (event.has_admitted() && !state_.request.has_honour()) {
+    owner_->OnAdmitted(*state_.admitted);
+  }
   if (state_.committed.size() + state_.scored > before) NoteProgress();
   if (answer_.at_stop_string() && !stopping_ && !answer_.complete()) {
     stopping_ = true;
@@ -90,11 +107,7 @@ void Choice::OnEngineDone(const Status& status) {
   --*calls_;
   reading_ = false;
   if (ending_) return Over(status_);
-  if (answer_.at_stop_string() && !answer_.complete()) {
-    std::vector<v1::GenerateResponse> replies;
-    answer_.CompleteAlone(&replies);
-    owner_->OnReplies(state_.index, std::move(replies));
-  }
+  if (answer_.at_stop_string() && !answer_.complete()) return CompleteAlone();
   if (answer_.complete() || !IsLoss(status)) return Over(StatusFor(status));
   loss_ = "the engine stopped while the request ran (" + status.error_message() + ")";
   if (!frontend_->room.open()) {
@@ -103,8 +116,16 @@ void Choice::OnEngineDone(const Status& status) {
   }
   spdlog::warn("request {} waits for the next engine with {} tokens out: {}", state_.id,
                state_.committed.size(), OneLine(loss_));
-  PrepareReplay(&state_);
+  ++state_.replays;
+  GoOnBehind(&state_);
   Wait();
+}
+
+void Choice::CompleteAlone() {
+  std::vector<v1::GenerateResponse> replies;
+  const Status status = answer_.CompleteAlone(&replies);
+  owner_->OnReplies(state_.index, std::move(replies));
+  Over(status);
 }
 
 void Choice::Wait() {
@@ -156,6 +177,10 @@ Status Choice::StatusFor(const Status& engine_status) const {
   const StatusCode code = engine_status.error_code();
   const bool cannot =
       code == StatusCode::FAILED_PRECONDITION || code == StatusCode::INVALID_ARGUMENT;
+  if (cannot && loss_.empty() && state_.resumes > 0 && state_.request.has_honour()) {
+    return InvalidArgument("resume.token must be of a stream that this engine can go on with: " +
+                           engine_status.error_message());
+  }
   if (!cannot || loss_.empty()) return engine_status;
   return Status(StatusCode::UNAVAILABLE, loss_ +
                                              ", and the one in its place cannot go on with it (" +

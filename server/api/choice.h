@@ -25,6 +25,8 @@ class Choice final : public EngineCall::Reader,
     virtual ~Owner() = default;
     virtual std::mutex& mutex() = 0;
     virtual bool MayRead() const = 0;  // there is room for what the engine says
+    // The engine made this of the wishes, for all choices.
+    virtual void OnAdmitted(const engine::v1::Admitted& admitted) = 0;
     virtual void OnReplies(int index, std::vector<v1::GenerateResponse> replies) = 0;
     // No engine will say more of this choice; called once.
     virtual void OnOver(const grpc::Status& status) = 0;
@@ -34,6 +36,10 @@ class Choice final : public EngineCall::Reader,
          const StopStrings& stops, std::chrono::system_clock::time_point deadline);
 
   // All of these under the owner's lock.
+  // Before Start: goes on behind what an earlier stream told. Not OK when that cannot be.
+  grpc::Status Resume(const v1::ResumedChoice& told);
+  // In Start's place: all of it was told before.
+  void Skip(const EngineLink::State& engine);
   void Start(const EngineLink::State& engine);
   // Where the first choice runs, and as it was admitted there: the request has its place, and no
   // queue is too long for it any more.
@@ -61,6 +67,7 @@ class Choice final : public EngineCall::Reader,
   void Wait();
   void Send(const EngineLink::State& engine);
   void Over(const grpc::Status& status);
+  void CompleteAlone();
   void NoteProgress();
   grpc::Status StatusFor(const grpc::Status& engine_status) const;
 

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "server/api/choice.h"
+#include "server/api/resume_token.h"
 #include "server/api/status_text.h"
 #include "server/api/wire.h"
 
@@ -57,23 +58,17 @@ class GenerateStream final : public ReplyReactor,
     StartSendInitialMetadata();
     const uint32_t tag = DrawTag();
     for (int i = 0; i < request_.choices; ++i) {
-      RequestState state;
-      state.request = request_.engine;
-      state.request.set_seed(request_.engine.seed() + static_cast<uint64_t>(i));
-      state.request.set_request_id(EngineId(request_.id, i, tag));
-      // The prompt's scores are told once.
-      if (i > 0) state.request.clear_logprobs_from();
-      state.id = request_.id;
-      state.reply = request_.reply;
-      state.index = i;
       choices_.push_back(
-          std::make_shared<Choice>(frontend_, self_, std::move(state), request_.stops, deadline));
+          std::make_shared<Choice>(frontend_, self_, StateOf(i, tag), request_.stops, deadline));
     }
-    if (ending_) {  // aborted before it began
-      for (const auto& choice : choices_) choice->End(status_);
-      return;
+    if (request_.begun) Resume(engine);
+    if (ending_) {  // aborted before it began, or cannot go on
+      EndChoices();
+    } else {
+      choices_.front()->Start(engine);
+      StartOthers();
     }
-    choices_.front()->Start(engine);
+    MaybeFinish();
   }
 
   void Abort(const Status& status) override {
@@ -81,11 +76,55 @@ class GenerateStream final : public ReplyReactor,
     End(status);
   }
   const std::string& request_id() const override { return request_.id; }
+  uint64_t nonce() const override { return request_.record.nonce(); }
 
  private:
+  RequestState StateOf(int index, uint32_t tag) const {
+    RequestState state;
+    state.request = request_.engine;
+    state.request.set_seed(request_.engine.seed() + static_cast<uint64_t>(index));
+    state.request.set_request_id(EngineId(request_.id, index, tag));
+    // The prompt's scores are told once.
+    if (index > 0) state.request.clear_logprobs_from();
+    state.id = request_.id;
+    state.reply = request_.reply;
+    state.index = index;
+    state.resumes = request_.record.resumes();
+    if (!request_.begun) return state;
+    state.admitted = request_.record.admitted();
+    *state.request.mutable_honour() = *state.admitted;
+    if (index == 0 && request_.scores_told > 0) {
+      state.scored = state.request.logprobs_from() + request_.scores_told;
+    }
+    return state;
+  }
+
+  // Brings the choices to where the earlier stream left them.
+  void Resume(const EngineLink::State& engine) {
+    for (const auto& choice : choices_) {
+      const v1::ResumedChoice& told = request_.told[static_cast<size_t>(choice->state().index)];
+      if (told.complete()) {
+        choice->Skip(engine);
+        ++over_;
+        continue;
+      }
+      const Status status = choice->Resume(told);
+      if (status.ok() || ending_) continue;
+      ending_ = true;
+      status_ = status;
+    }
+    if (!ending_) TellStarted(request_.record.admitted());
+    Write();
+  }
+
   // From the choices, under the lock.
   std::mutex& mutex() override { return mutex_; }
   bool MayRead() const override { return queue_.size() < kQueuedReplies; }
+
+  void OnAdmitted(const engine::v1::Admitted& admitted) override {
+    TellStarted(admitted);
+    Write();
+  }
 
   void OnReplies(int index, std::vector<GenerateResponse> replies) override {
     for (GenerateResponse& reply : replies) {
@@ -133,6 +172,17 @@ class GenerateStream final : public ReplyReactor,
   }
 
   // All below run under the lock.
+
+  void TellStarted(const engine::v1::Admitted& admitted) {
+    resume::v1::Record record = request_.record;
+    *record.mutable_admitted() = admitted;
+    GenerateResponse response;
+    v1::Started* started = response.mutable_started();
+    started->set_request_id(request_.id);
+    started->set_seed(request_.engine.seed());
+    started->set_resume_token(EncodeResumeToken(record));
+    Queue(std::move(response));
+  }
 
   // The other choices find the prompt in the cache of the engine that the first one is on.
   void StartOthers() {
@@ -219,6 +269,10 @@ ReplyReactor* StartGenerateStream(Frontend* frontend, const EngineLink::State& e
                                   Resolved request, grpc::CallbackServerContext* context) {
   const std::string id = request.id;
   context->AddInitialMetadata("x-request-id", id);
+  if (request.resumed) {
+    frontend->gate.AbortStreams(request.record.nonce(),
+                                {StatusCode::ABORTED, "the client resumed it in another stream"});
+  }
   auto stream = std::make_shared<GenerateStream>(frontend, std::move(request));
   if (!frontend->gate.Enter(stream.get())) {
     return RefuseStream(Status(StatusCode::UNAVAILABLE, "the server is draining"), id);

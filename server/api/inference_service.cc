@@ -8,6 +8,7 @@
 #include "server/api/generate_stream.h"
 #include "server/api/mode_name.h"
 #include "server/api/resolve.h"
+#include "server/api/resume_token.h"
 #include "server/api/wire.h"
 #include "server/backend/engine_channel.h"
 #include "server/text/detokenizer.h"
@@ -186,8 +187,8 @@ class InferenceService final : public Methods {
     Request request;
     Status status = Parse(bytes, &request);
     if (!status.ok()) return RefuseStream(status, "");
-    TakeRequestId(*context, &request);
-    const EngineLink::State engine = frontend_->engines.Best();
+    if (!request.has_resume()) TakeRequestId(*context, &request);
+    EngineLink::State engine = frontend_->engines.Best();
     if (frontend_->gate.closed()) {
       status = Status(StatusCode::UNAVAILABLE, "the server is draining");
     } else if (!engine.ready && !MayWait(engine)) {
@@ -200,9 +201,21 @@ class InferenceService final : public Methods {
                              engine.known->max_index_topk()};
       status = Resolve(request, frontend_->text, limits, &resolved);
     }
+    if (status.ok() && resolved.begun) status = FindEngine(resolved.record.admitted(), &engine);
     // The id may be what was refused, so the log does without it then.
     if (!status.ok()) return RefuseStream(status, resolved.id);
     return StartGenerateStream(frontend_, engine, std::move(resolved), context);
+  }
+
+  // One that can go on with what was admitted before; while none is ready the next one is asked.
+  Status FindEngine(const engine::v1::Admitted& admitted, EngineLink::State* engine) const {
+    if (!engine->ready) return Status::OK;
+    const EngineLink::State best = frontend_->engines.Best([&](const EngineLink::State& state) {
+      return WhyNotResumed(admitted, state.info->defaults()).empty();
+    });
+    if (!best.ready) return InvalidArgument(WhyNotResumed(admitted, engine->info->defaults()));
+    *engine = best;
+    return Status::OK;
   }
 
   // There was an engine, and there will be one again.

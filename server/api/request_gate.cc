@@ -47,4 +47,11 @@ void RequestGate::Abort(const std::string& request_id, const grpc::Status& statu
   }
 }
 
+void RequestGate::AbortStreams(uint64_t nonce, const grpc::Status& status) {
+  const std::lock_guard lock(mutex_);
+  for (Guest* guest : guests_) {
+    if (guest->nonce() == nonce) guest->Abort(status);
+  }
+}
+
 }  // namespace weft::server

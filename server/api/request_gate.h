@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <mutex>
 #include <string>
 #include <unordered_set>
@@ -20,6 +21,7 @@ class RequestGate {
     // Ends it with this status; called with the gate locked.
     virtual void Abort(const grpc::Status& status) = 0;
     virtual const std::string& request_id() const = 0;
+    virtual uint64_t nonce() const = 0;  // the same of all streams of one request
   };
 
   bool Enter(Guest* guest);  // false: closed
@@ -32,6 +34,8 @@ class RequestGate {
   void AbortAll(const grpc::Status& status);
   // Those with this id, if any; ids need not be unique.
   void Abort(const std::string& request_id, const grpc::Status& status);
+  // The earlier streams of a request that now has another.
+  void AbortStreams(uint64_t nonce, const grpc::Status& status);
 
  private:
   mutable std::mutex mutex_;

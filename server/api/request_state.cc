@@ -4,9 +4,8 @@
 
 namespace weft::server {
 
-void PrepareReplay(RequestState* state) {
+void GoOnBehind(RequestState* state) {
   engine::v1::GenerateRequest& request = state->request;
-  ++state->replays;
   *request.mutable_committed_ids() = state->committed;
   // While nothing was told the request may as well begin anew, under whatever the engine is now.
   if (state->begun() && state->admitted) *request.mutable_honour() = *state->admitted;

@@ -22,7 +22,8 @@ struct RequestState {
   std::optional<text::ReplySyntax> reply;              // of a chat: how its text is taken apart
   int scored = 0;                                      // prompt index behind the last score, or 0
   int replays = 0;
-  int ranks = 0;  // G of the engine it runs on
+  int resumes = 0;  // earlier streams of the same request
+  int ranks = 0;    // G of the engine it runs on
   std::chrono::steady_clock::time_point arrival = std::chrono::steady_clock::now();
 
   // Some of the answer is with the client, or on its way there.
@@ -31,6 +32,6 @@ struct RequestState {
 
 // Makes `request` what the next engine is to go on with: the output so far as committed_ids, what
 // the last engine resolved as honour, scores from where they ended.
-void PrepareReplay(RequestState* state);
+void GoOnBehind(RequestState* state);
 
 }  // namespace weft::server

@@ -6,6 +6,7 @@
 
 #include "server/api/mode_name.h"
 #include "server/api/resolve_sampling.h"
+#include "server/api/resume_token.h"
 
 namespace weft::server {
 namespace {
@@ -170,6 +171,12 @@ Status ResolveRest(const Request& request, const text::TextModel& model, const L
   return status;
 }
 
+template <typename Request>
+Status ResolvePosition(const Request& request, const Limits& limits, Resolved* out) {
+  return ResolveResume(request.has_resume() ? &request.resume() : nullptr, request.request_id(),
+                       request.sampling(), limits, out);
+}
+
 }  // namespace
 
 Status InvalidArgument(const std::string& message) {
@@ -182,6 +189,7 @@ Status Resolve(const v1::GenerateRequest& request, const text::TextModel& model,
   if (status.ok()) status = ResolvePrompt(request, model, limits.vocab_size, &out->engine);
   if (status.ok()) status = ResolveRest(request, model, limits, request.has_logprobs_from(), out);
   if (status.ok()) status = ResolveScoring(request, &out->engine);
+  if (status.ok()) status = ResolvePosition(request, limits, out);
   return status;
 }
 
@@ -190,6 +198,7 @@ Status Resolve(const v1::ChatRequest& request, const text::TextModel& model, con
   Status status = ResolveId(request.request_id(), out);
   if (status.ok()) status = ResolveConversation(request, model, &out->engine, &out->reply);
   if (status.ok()) status = ResolveRest(request, model, limits, false, out);
+  if (status.ok()) status = ResolvePosition(request, limits, out);
   return status;
 }
 

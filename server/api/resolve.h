@@ -5,10 +5,12 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "server/api/token_text.h"
 #include "server/text/model_text.h"
 #include "weft/engine/v1/engine.pb.h"
+#include "weft/resume/v1/resume.pb.h"
 #include "weft/v1/inference.pb.h"
 
 namespace weft::server {
@@ -27,6 +29,12 @@ struct Resolved {
   int choices = 1;
   StopStrings stops;
   std::optional<text::ReplySyntax> reply;  // of a chat: how its text is taken apart
+  resume::v1::Record record;  // what its resume token freezes, but for what the engine admits
+  // Of a request that goes on with an earlier stream; `record` is that one's then.
+  bool resumed = false;
+  bool begun = false;                   // something was told then
+  std::vector<v1::ResumedChoice> told;  // by choice
+  int scores_told = 0;
 };
 
 // Each returns OK, or INVALID_ARGUMENT with a message that names field, rule and value. A request

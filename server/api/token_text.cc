@@ -12,6 +12,7 @@ void TokenText::Append(const engine::v1::Token& token, v1::Delta* delta) {
   const std::string text = detokenizer_.Append(token.id());
   made_ += static_cast<int64_t>(text.size());
   held_.push_back({token, made_});
+  ++made_tokens_;
   Tell(token.output_index() < min_tokens_ ? text : matcher_.Append(text), delta);
 }
 
@@ -28,6 +29,7 @@ void TokenText::Tell(const std::string& text, v1::Delta* delta) {
   delta->mutable_text()->append(text);
   for (; !held_.empty() && held_.front().end <= told_; held_.pop_front()) {
     const engine::v1::Token& token = held_.front().token;
+    if (token.output_index() < known_) continue;
     delta->add_token_ids(token.id());
     if (!token.has_logprob()) continue;
     delta->add_logprobs(token.logprob());

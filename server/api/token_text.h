@@ -31,6 +31,8 @@ class TokenText {
 
   // Adds to *delta what may be told now that `token` came; perhaps nothing.
   void Append(const engine::v1::Token& token, v1::Delta* delta);
+  // Those appended so far were told in an earlier stream, and are not told again.
+  void KnowAll() { known_ = made_tokens_; }
   // After the last token: the rest.
   void End(v1::Delta* delta);
 
@@ -49,6 +51,8 @@ class TokenText {
   text::Detokenizer detokenizer_;
   text::StopMatcher matcher_;
   std::deque<Held> held_;
+  int made_tokens_ = 0;
+  int known_ = 0;     // of them, told before
   int64_t made_ = 0;  // bytes of text
   int64_t told_ = 0;
 };

@@ -66,6 +66,15 @@ Bench::Bench(double replay_timeout_seconds, const std::vector<std::string>& more
   options.engines = {engine->address()};
   options.engines.insert(options.engines.end(), more.begin(), more.end());
   options.replay_timeout_seconds = replay_timeout_seconds;
+  Open();
+}
+
+void Bench::Restart() {
+  app.reset();
+  Open();
+}
+
+void Bench::Open() {
   app = std::make_unique<App>(options);
   std::string error;
   if (!app->Open(&error)) throw std::runtime_error(error);

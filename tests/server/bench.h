@@ -40,6 +40,8 @@ class Bench {
   explicit Bench(double replay_timeout_seconds = 300, const std::vector<std::string>& more = {});
   ~Bench();
 
+  // The front end goes and another one comes, at another address.
+  void Restart();
   Heard Generate(const v1::GenerateRequest& request);
   Heard Chat(const v1::ChatRequest& request);
   // "" stands for the server as a whole.
@@ -51,6 +53,9 @@ class Bench {
   std::unique_ptr<App> app;
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::Inference::Stub> stub;
+
+ private:
+  void Open();
 };
 
 v1::GenerateRequest TextRequest(const std::string& text, int max_tokens);
