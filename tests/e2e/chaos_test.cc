@@ -1,9 +1,10 @@
-// Ranks are killed while streams run, and no client may notice more than a pause: every answer is
-// the one that the same request gives alone on an undisturbed engine.
+// Ranks and front ends are killed while streams run, and no client may notice more than a pause:
+// every answer is the one that the same request gives alone on an undisturbed engine.
 #include <signal.h>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <utility>
 
 #include "tests/e2e/load.h"
 
@@ -22,6 +23,7 @@ struct Plan {
   int requests = 0;
   int at_once = 0;
   int kills = 0;
+  int server_kills = 0;                       // of these the first, of front end and engine
   bool whole_engine = false;                  // every third kill takes all ranks
   int64_t document_tokens = 0;                // of the longest; one is in prefill at each kill
   size_t document_bytes = std::string::npos;  // to which the others are cut
@@ -30,9 +32,11 @@ struct Plan {
 
 class Chaos {
  public:
-  Chaos(const Plan& plan, ServerProcess* server)
+  Chaos(const Plan& plan, const std::vector<std::string>& options)
       : plan_(plan),
-        server_(server),
+        options_(options),
+        server_(std::make_unique<ServerProcess>(options)),
+        door_(&server_->stub()),
         random_(plan.seed),
         prompts_(Prompts(plan.document_tokens, plan.document_bytes)) {
     const std::vector<std::string> whole = Prompts(plan.document_tokens);
@@ -61,24 +65,30 @@ class Chaos {
 
   void CheckAnswers() {
     const SteadyClock::time_point begin = SteadyClock::now();
-    int checked = 0;
-    int replayed = 0;
+    int checked = 0, replayed = 0, resumed = 0, hits = 0;
     for (const auto& stream : streams_) {
       stream->Join();
       if (stream->left()) continue;
       ++checked;
       replayed += stream->reply().complete.replays() > 0 ? 1 : 0;
+      resumed += stream->resumes() > 0 ? 1 : 0;
+      hits += stream->reply().complete.usage().cached_tokens() > 0 ? 1 : 0;
       CheckAgainst(*stream, Generate(server_->stub(), stream->wish().request));
     }
     WARN(checked << " of " << streams_.size() << " answers compared, " << replayed
-                 << " of them replayed; the answers alone took " << Since(begin) << " s");
+                 << " of them replayed, " << resumed << " resumed, " << hits
+                 << " had prefix hits; the answers alone took " << Since(begin) << " s");
     CHECK(checked * 2 > plan_.requests);
     CHECK(replayed * 4 > plan_.at_once);
+    if (plan_.server_kills > 0) CHECK(resumed * 4 > plan_.at_once);
+    CHECK(hits > 0);
   }
+
+  ServerProcess* server() { return server_.get(); }
 
  private:
   void Start(Wish wish) {
-    streams_.push_back(std::make_unique<Stream>(&server_->stub(), std::move(wish)));
+    streams_.push_back(std::make_unique<Stream>(&door_, std::move(wish)));
     ++started_;
   }
 
@@ -103,10 +113,11 @@ class Chaos {
     Wish wish = MakeWish(kill_number, prompts_, false, &random_);
     wish.request.set_request_id("prefill-" + std::to_string(kill_number));
     wish.request.set_text(longest_);
-    streams_.push_back(std::make_unique<Stream>(&server_->stub(), std::move(wish)));
+    streams_.push_back(std::make_unique<Stream>(&door_, std::move(wish)));
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     at_kill_.clear();
     for (const auto& stream : streams_) at_kill_.push_back(stream->tokens());
+    if (kill_number < plan_.server_kills) return KillServer();
     std::vector<pid_t> ranks = server_->Ranks();
     REQUIRE_FALSE(ranks.empty());
     std::shuffle(ranks.begin(), ranks.end(), random_);
@@ -114,9 +125,21 @@ class Chaos {
     for (const pid_t rank : ranks) kill(rank, SIGKILL);
   }
 
+  // The front end, and with it its engine; another one comes in their place.
+  void KillServer() {
+    const std::vector<pid_t> family = server_->Children();
+    kill(server_->pid(), SIGKILL);
+    server_->Wait(5);
+    auto next = std::make_unique<ServerProcess>(options_);
+    door_.Lead(&next->stub());
+    lost_.push_back(std::exchange(server_, std::move(next)));
+    for (const pid_t pid : family) CHECK(kill(pid, 0) != 0);
+  }
+
   static void CheckAgainst(const Stream& stream, const Reply& alone) {
     const Reply& reply = stream.reply();
-    INFO(Describe(stream.wish().request) << ", " << reply.complete.replays() << " replays");
+    INFO(Describe(stream.wish().request)
+         << ", " << reply.complete.replays() << " replays, " << stream.resumes() << " resumes");
     INFO(reply.status.error_message());
     CHECK(reply.status.ok());
     REQUIRE(alone.status.ok());
@@ -131,7 +154,10 @@ class Chaos {
   }
 
   const Plan plan_;
-  ServerProcess* const server_;
+  const std::vector<std::string> options_;
+  std::vector<std::unique_ptr<ServerProcess>> lost_;  // streams may still hold their stubs
+  std::unique_ptr<ServerProcess> server_;
+  Door door_;
   std::mt19937 random_;
   const std::vector<std::string> prompts_;
   std::string longest_;
@@ -169,7 +195,8 @@ TEST_CASE("chaos: a rank's death is a short pause") {
   Wish wish = MakeWish(1, Prompts(450), false, std::make_unique<std::mt19937>(1).get());
   wish.request.mutable_sampling()->set_max_tokens(60);
   wish.request.mutable_sampling()->set_ignore_eos(true);
-  Stream stream(&server.stub(), wish);
+  Door door(&server.stub());
+  Stream stream(&door, wish);
   while (stream.tokens() < 20 && !stream.ended()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -190,32 +217,32 @@ TEST_CASE("chaos: a rank's death is a short pause") {
   CheckNothingIsLeft(&server);
 }
 
-TEST_CASE("chaos: two ranks are killed under twenty streams") {
-  ServerProcess server({"--ranks", "3", "--chunk", "64"});
+TEST_CASE("chaos: a front end and two ranks are killed under twenty streams") {
   Plan plan;
   plan.requests = 20;
   plan.at_once = 20;
-  plan.kills = 2;
+  plan.kills = 3;
+  plan.server_kills = 1;
   plan.document_tokens = 450;
   plan.document_bytes = 500;
-  Chaos chaos(plan, &server);
+  Chaos chaos(plan, {"--ranks", "3", "--chunk", "64"});
   chaos.Run();
   chaos.CheckAnswers();
-  CheckNothingIsLeft(&server);
+  CheckNothingIsLeft(chaos.server());
 }
 
-TEST_CASE("chaos: ranks and whole engines are killed under 240 requests", "[slow]") {
-  ServerProcess server({"--ranks", "3", "--chunk", "128"});
+TEST_CASE("chaos: front ends and ranks and whole engines are killed under 240 requests", "[slow]") {
   Plan plan;
   plan.requests = 240;
   plan.at_once = 24;
-  plan.kills = 12;
+  plan.kills = 14;
+  plan.server_kills = 3;
   plan.whole_engine = true;
   plan.document_tokens = 1100;
   plan.document_bytes = 800;
   plan.seed = 2;
-  Chaos chaos(plan, &server);
+  Chaos chaos(plan, {"--ranks", "3", "--chunk", "128"});
   chaos.Run();
   chaos.CheckAnswers();
-  CheckNothingIsLeft(&server);
+  CheckNothingIsLeft(chaos.server());
 }

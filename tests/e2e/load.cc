@@ -30,6 +30,24 @@ std::vector<std::string> Prompts(int64_t max_tokens, size_t max_bytes) {
   return prompts;
 }
 
+namespace {
+
+// Each alone, then with all else that shapes the draw.
+void AddPenalties(int i, v1::Sampling* sampling) {
+  const bool all = i % 8 == 7;
+  if (all || i % 8 == 1) sampling->set_repetition_penalty(1.1f);
+  if (all || i % 8 == 3) sampling->set_frequency_penalty(0.2f);
+  if (all || i % 8 == 5) sampling->set_presence_penalty(0.3f);
+  if (!all) return;
+  sampling->set_top_k(50);
+  sampling->set_min_p(0.001f);
+  (*sampling->mutable_logit_bias())[300] = 1;
+  sampling->set_min_tokens(30);
+  sampling->add_stop(" of the");
+}
+
+}  // namespace
+
 Wish MakeWish(int i, const std::vector<std::string>& prompts, bool leavers, std::mt19937* random) {
   const auto draw = [&](int n) { return static_cast<int>((*random)() % static_cast<unsigned>(n)); };
   Wish wish;
@@ -43,21 +61,13 @@ Wish MakeWish(int i, const std::vector<std::string>& prompts, bool leavers, std:
     sampling->set_top_p(i % 8 < 4 ? 0.9f : 1.0f);
     sampling->set_seed((*random)());
   }
-  if (i % 4 == 3) {
-    sampling->set_top_k(50);
-    sampling->set_min_p(0.001f);
-    sampling->set_repetition_penalty(1.1f);
-    sampling->set_frequency_penalty(0.2f);
-    sampling->set_presence_penalty(0.1f);
-    (*sampling->mutable_logit_bias())[300] = 1;
-    sampling->set_min_tokens(30);
-    sampling->add_stop(" of the");
-    sampling->set_logprobs(2);
-  }
+  AddPenalties(i, sampling);
+  if (i % 6 == 2) sampling->add_stop("the");
+  if (i % 4 >= 2) sampling->set_logprobs(static_cast<uint32_t>(i % 4));
   sampling->set_max_tokens(120);
   sampling->set_ignore_eos(i % 5 != 0);
-  static constexpr const char* kModes[] = {"exact", "interleaved", "dense"};
-  request.mutable_selection()->set_mode(kModes[i % 3]);
+  static constexpr const char* kModes[] = {"exact", "interleaved", "certified", "dense", ""};
+  request.mutable_selection()->set_mode(kModes[i % 5]);
   if (i % 4 < 2) request.mutable_selection()->set_index_topk(64);
   if (i % 7 == 3) request.set_logprobs_from(1 + draw(100));
   if (!leavers) return wish;
@@ -77,8 +87,28 @@ std::string Describe(const v1::GenerateRequest& request) {
          std::to_string(request.text().size()) + " bytes";
 }
 
-Stream::Stream(v1::Inference::Stub* stub, Wish wish)
-    : wish_(std::move(wish)), thread_([this, stub] { Run(stub); }) {}
+void Door::Lead(v1::Inference::Stub* stub) {
+  const std::lock_guard lock(mutex_);
+  stub_ = stub;
+  changed_.notify_all();
+}
+
+v1::Inference::Stub* Door::stub() const {
+  const std::lock_guard lock(mutex_);
+  return stub_;
+}
+
+v1::Inference::Stub* Door::Next(const v1::Inference::Stub* lost) const {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, std::chrono::minutes(1), [&] { return stub_ != lost; });
+  return stub_ == lost ? nullptr : stub_;
+}
+
+Stream::Stream(Door* door, Wish wish)
+    : door_(door),
+      wish_(std::move(wish)),
+      deadline_(std::chrono::system_clock::now() + wish_.time),
+      thread_([this] { Run(); }) {}
 
 Stream::~Stream() { Join(); }
 
@@ -86,11 +116,27 @@ void Stream::Join() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Stream::Run(v1::Inference::Stub* stub) {
+void Stream::Run() {
+  v1::Inference::Stub* stub = door_->stub();
+  reply_.status = Read(stub);
+  while (reply_.status.error_code() == grpc::StatusCode::UNAVAILABLE && !left_) {
+    stub = door_->Next(stub);
+    if (stub == nullptr) break;
+    ++resumes_;
+    reply_.status = Read(stub);
+  }
+  if (reply_.status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) left_ = true;
+  ended_ = true;
+}
+
+grpc::Status Stream::Read(v1::Inference::Stub* stub) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + wish_.time);
-  const auto reader = stub->Generate(&context, wish_.request);
+  context.set_deadline(deadline_);
+  v1::GenerateRequest request = wish_.request;
+  if (position_.started()) *request.mutable_resume() = position_.resume();
+  const auto reader = stub->Generate(&context, request);
   for (v1::GenerateResponse event; !left_ && reader->Read(&event);) {
+    position_.Take(event);
     reply_.Take(event);
     tokens_ = static_cast<int>(reply_.tokens.size());
     if (wish_.cancel_at >= 0 && tokens_ >= wish_.cancel_at) {
@@ -99,9 +145,7 @@ void Stream::Run(v1::Inference::Stub* stub) {
     }
     std::this_thread::sleep_for(wish_.pause);
   }
-  reply_.status = reader->Finish();
-  if (reply_.status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) left_ = true;
-  ended_ = true;
+  return reader->Finish();
 }
 
 }  // namespace weft::e2e

@@ -83,6 +83,7 @@ TEST_CASE("every option of sampling gives the same alone and in a batch and on 1
   for (const int ranks : {1, 3, 2}) {
     CAPTURE(ranks);
     ServerProcess server({"--ranks", std::to_string(ranks)});
+    Door door(&server.stub());
     for (int i = 0; i < kRequests && ranks == 1; ++i) {
       want.push_back(Generate(server.stub(), AllOptions(i)));
       REQUIRE(want.back().status.ok());
@@ -93,7 +94,7 @@ TEST_CASE("every option of sampling gives the same alone and in a batch and on 1
     for (int i = 0; i < kRequests; ++i) {
       Wish wish;
       wish.request = AllOptions(i);
-      streams.push_back(std::make_unique<Stream>(&server.stub(), wish));
+      streams.push_back(std::make_unique<Stream>(&door, wish));
     }
     for (int i = 0; i < kRequests; ++i) {
       streams[static_cast<size_t>(i)]->Join();
@@ -146,7 +147,8 @@ TEST_CASE("a request cancelled or aborted or out of time soon leaves the engine"
   Wish wish;
   wish.request = Endless(2);
   wish.time = std::chrono::milliseconds(300);
-  Stream late(&server.stub(), wish);
+  Door door(&server.stub());
+  Stream late(&door, wish);
   late.Join();
   CHECK(late.reply().status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED);
   CHECK(Idle(&server, kSoon));

@@ -65,14 +65,16 @@ int FreePort() {
   return ntohs(address.sin_port);
 }
 
-ServerProcess::ServerProcess(const std::vector<std::string>& args, bool ready)
-    : port_(FreePort()), log_path_("/tmp/weft-e2e-" + std::to_string(port_) + ".log") {
+ServerProcess::ServerProcess(const std::vector<std::string>& args, bool ready, int port)
+    : port_(port > 0 ? port : FreePort()),
+      log_path_("/tmp/weft-e2e-" + std::to_string(port_) + ".log") {
   std::vector<std::string> words = {WEFT_BIN_DIR "/weft-server", "--listen",
                                     "127.0.0.1:" + std::to_string(port_)};
   bool has_model = false;
   for (const std::string& arg : args) has_model |= arg == "--model";
   if (!has_model) words.insert(words.end(), {"--model", DemoModel()});
   words.insert(words.end(), args.begin(), args.end());
+  unlink(log_path_.c_str());  // an earlier one's of this port
   pid_ = fork();
   if (pid_ == 0) {
     const int log = open(log_path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
@@ -86,6 +88,8 @@ ServerProcess::ServerProcess(const std::vector<std::string>& args, bool ready)
   }
   grpc::ChannelArguments channel;
   channel.SetMaxReceiveMessageSize(64 << 20);
+  // gRPC would share the connection, and its back-off, with one to an earlier server of the port.
+  channel.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   stub_ = v1::Inference::NewStub(grpc::CreateCustomChannel(
       "127.0.0.1:" + std::to_string(port_), grpc::InsecureChannelCredentials(), channel));
   const auto deadline = SteadyClock::now() + std::chrono::seconds(60);

@@ -14,9 +14,9 @@ namespace weft::e2e {
 
 class ServerProcess {
  public:
-  // Starts weft-server on a free port with the demo model. `ready`: waits until it serves, and
-  // throws std::runtime_error with its log otherwise.
-  explicit ServerProcess(const std::vector<std::string>& args, bool ready = true);
+  // Starts weft-server with the demo model on `port`, or a free one. `ready`: waits until it
+  // serves, and throws std::runtime_error with its log otherwise.
+  explicit ServerProcess(const std::vector<std::string>& args, bool ready = true, int port = 0);
   ~ServerProcess();  // SIGTERM, then SIGKILL
 
   v1::Inference::Stub& stub() { return *stub_; }

@@ -152,8 +152,9 @@ TEST_CASE("weft-server: the drain ends by its timeout, or by a second signal") {
     REQUIRE(program.Logged("ready:"));
     std::string error;
     const auto chat = ChildProcess::Start(
-        {"bash", "-c", program.chat() + "-q hello --max-tokens 900 >/dev/null 2>&1"}, seconds(1),
-        &error);
+        {"bash", "-c",
+         program.chat() + "-q hello --max-tokens 900 --resume-timeout 0 >/dev/null 2>&1"},
+        seconds(1), &error);
     std::this_thread::sleep_for(milliseconds(500));
     const auto start = std::chrono::steady_clock::now();
     kill(program.pid(), SIGTERM);
@@ -220,6 +221,8 @@ TEST_CASE("weft-chat: figures for people and for scripts") {
   const json answer = json::parse(script.out);
   CHECK(answer["answer"].get<std::string>() + "\n" == stats.out);
   CHECK(answer["selection"]["m"] == 84);
+  CHECK(answer["replays"] == 0);
+  CHECK(answer["resumes"] == 0);
   CHECK(answer["selection"]["decode"]["mean_union"] == 335.5);
   CHECK_FALSE(answer["selection"].contains("prefill"));
 }

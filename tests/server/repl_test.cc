@@ -63,6 +63,9 @@ TEST_CASE("repl: questions and the commands that set something") {
   terminal.Type("/nonsense\n/set nonsense\n/show nonsense\n/help\n");
   REQUIRE(terminal.Says("There is no command /nonsense; /help tells the commands."));
   REQUIRE(terminal.Says("/set parameter NAME VALUE"));
+  terminal.Type("/set temperature 0.7\n/show\n");
+  REQUIRE(terminal.Says("Parameters are set by /set parameter temperature 0.7.\n"));
+  REQUIRE(terminal.Says("There is /show info, parameters and system.\n"));
   terminal.Type("/quit\n");
   CHECK(terminal.Wait() == 0);
   CHECK(terminal.Out() == "An answer.\nAn answer.\nAn answer.\n");
@@ -167,6 +170,49 @@ TEST_CASE("repl: documents and saving and loading") {
   CHECK_THAT(bad.Err(), Contains("error: the question must be text in UTF-8"));
   terminal.Type("/exit\n");
   CHECK(terminal.Wait() == 0);
+}
+
+TEST_CASE("repl: an answer goes on when its server was lost and is there again") {
+  Bench bench;
+  bench.engine->set_script(Saying("0123456789"));
+  FakeScript script = Saying("0123456789");
+  script.hang_at = 5;
+  bench.engine->set_script(script);
+  bench.options.listen = bench.app->address();
+  Terminal terminal(bench.app->address(), {"--stats"});
+  terminal.Type("count\n");
+  REQUIRE(terminal.Answers("01234"));
+  bench.app.reset();
+  REQUIRE(terminal.Says("(the server is lost; the answer goes on when there is one again)"));
+  bench.engine->set_script(Saying("0123456789"));
+  bench.Restart();
+  REQUIRE(terminal.Says("(going on)"));
+  REQUIRE(terminal.Answers("0123456789\n"));
+  REQUIRE(terminal.Says("went on after the loss of 1 servers"));
+  terminal.Type("\x04");
+  CHECK(terminal.Wait() == 0);
+}
+
+TEST_CASE("repl: an answer whose server stays away ends with an error") {
+  Bench bench;
+  FakeScript script = Saying("0123456789");
+  script.hang_at = 5;
+  bench.engine->set_script(script);
+  Terminal ends(bench.app->address(), {"-q", "count", "--resume-timeout", "0"});
+  Terminal waits(bench.app->address(), {"-q", "count", "--resume-timeout", "0.6"});
+  Terminal stopped(bench.app->address(), {"-q", "count"});
+  REQUIRE((ends.Answers("01234") && waits.Answers("01234") && stopped.Answers("01234")));
+  bench.app.reset();
+  CHECK(ends.Wait() == 1);
+  CHECK(waits.Wait() == 1);
+  CHECK_THAT(ends.Err(), !Contains("is lost") && Contains("is not available"));
+  CHECK_THAT(waits.Err(), Contains("is lost") && Contains("is not available"));
+  REQUIRE(stopped.Says("is lost"));
+  stopped.Type("\x03");
+  CHECK(stopped.Wait() == 130);
+  Terminal wrong("127.0.0.1:1", {"-q", "x", "--resume-timeout", "-1"});
+  CHECK(wrong.Wait() == 2);
+  CHECK_THAT(wrong.Err(), Contains("--resume-timeout"));
 }
 
 TEST_CASE("repl: reasoning goes to stderr and is dim where there are colours") {

@@ -30,11 +30,14 @@ struct Outcome {
 struct Listener {
   std::function<void(std::string_view)> text;
   std::function<void(std::string_view)> reasoning;
+  std::function<void(std::string_view)> notice;  // a sentence about the connection
 };
 
 class Client {
  public:
-  explicit Client(const std::string& target);
+  // An answer whose server is lost goes on when there is one again within so many seconds; 0: it
+  // ends.
+  Client(const std::string& target, double resume_seconds);
   ~Client();
 
   Outcome Ask(const v1::ChatRequest& request, const Listener& listener);
@@ -46,6 +49,7 @@ class Client {
   std::string ErrorText(int code, const std::string& message) const;
 
   struct Stub;
+  class Asking;
   std::unique_ptr<Stub> stub_;
 };
 

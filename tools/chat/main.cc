@@ -72,7 +72,7 @@ int Main(int argc, char** argv) {
     if (!ReadText(options.file, &document, &error)) return Error(error);
     session.set_document(std::move(document));
   }
-  Client client(options.server);
+  Client client(options.server, options.resume_seconds);
   const bool piped = IsPipedIn();
   if (!options.has_question && !piped) {
     if (options.json) return Usage("--json needs a question, by -q or piped in");

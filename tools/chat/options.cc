@@ -25,6 +25,11 @@ void AddOptions(CLI::App* app, Options* options, Wishes* wishes) {
   app->add_option("--server", options->server, "The server, HOST:PORT")
       ->envname("WEFT_SERVER")
       ->capture_default_str();
+  app->add_option(
+         "--resume-timeout", options->resume_seconds,
+         "Seconds in which an answer whose server is lost may go on at the next; 0: it ends")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
   app->add_option("--system", options->system, "The system text");
   app->add_flag("--thinking", options->thinking,
                 "Let the model reason first, where it can; the reasoning goes to stderr");

@@ -16,6 +16,7 @@ struct Options {
   bool thinking = false;
   bool stats = false;
   bool json = false;
+  double resume_seconds = 30;
   v1::ChatRequest request;  // sampling and selection; no messages
 };
 

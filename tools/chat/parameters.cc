@@ -86,6 +86,14 @@ bool SetParameter(const std::string& name, const std::string& value, v1::ChatReq
   return false;
 }
 
+bool HasParameter(const std::string& name) {
+  for (const Descriptor* kind : Kinds()) {
+    const FieldDescriptor* field = kind->FindFieldByName(name == "selection" ? "mode" : name);
+    if (field != nullptr && IsSettable(field)) return true;
+  }
+  return false;
+}
+
 std::string ParameterNames() {
   std::string names;
   for (const Descriptor* kind : Kinds()) {

@@ -13,6 +13,8 @@ namespace weft::chat {
 bool SetParameter(const std::string& name, const std::string& value, v1::ChatRequest* request,
                   std::string* error);
 
+bool HasParameter(const std::string& name);
+
 // "temperature, top_p, ..."
 std::string ParameterNames();
 

@@ -22,7 +22,8 @@ Printer::Printer(bool quiet) : quiet_(quiet), dim_(HasColor()) {}
 
 Listener Printer::listener() {
   return {[this](std::string_view text) { Text(text); },
-          [this](std::string_view text) { Reasoning(text); }};
+          [this](std::string_view text) { Reasoning(text); },
+          [this](std::string_view text) { Notice(text); }};
 }
 
 void Printer::Reasoning(std::string_view text) {
@@ -37,6 +38,14 @@ void Printer::Text(std::string_view text) {
   EndReasoning();
   std::cout << text << std::flush;
   last_ = Last::kText;
+}
+
+// On a line of its own where the screen shows both.
+void Printer::Notice(std::string_view text) {
+  if (quiet_) return;
+  const bool mid_line =
+      last_ == Last::kReasoning || (last_ == Last::kText && isatty(STDOUT_FILENO));
+  std::cerr << (mid_line ? "\n" : "") << text << "\n" << std::flush;
 }
 
 void Printer::EndReasoning() {

@@ -18,6 +18,7 @@ class Printer {
 
   void Reasoning(std::string_view text);
   void Text(std::string_view text);
+  void Notice(std::string_view text);
   void EndReasoning();
 
   const bool quiet_;

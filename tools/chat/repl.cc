@@ -149,7 +149,11 @@ class Repl {
       return Say(std::string("The model ") + (what == "think" ? "reasons" : "does not reason") +
                  " before it answers.");
     }
-    Say("There is /set parameter, system, think and nothink; got '" + what + "'.");
+    if (!what.empty() && HasParameter(what)) {
+      return Say("Parameters are set by /set parameter " + what + (rest.empty() ? "" : " ") + rest +
+                 ".");
+    }
+    Say("There is /set parameter, system, think and nothink" + Got(what) + ".");
   }
 
   void SetOne(std::string words) {
@@ -173,7 +177,7 @@ class Repl {
     } else if (what == "system") {
       text = session_->system().empty() ? "There is no system text.\n" : session_->system() + "\n";
     } else {
-      text = "There is /show info, parameters and system; got '" + what + "'.\n";
+      text = "There is /show info, parameters and system" + Got(what) + ".\n";
     }
     std::cerr << text;
   }
@@ -196,6 +200,10 @@ class Repl {
     std::string error;
     if (!session_->Load(path, &error)) return Say("error: " + error);
     Say("The conversation goes on with its " + std::to_string(session_->turns()) + " messages.");
+  }
+
+  static std::string Got(const std::string& what) {
+    return what.empty() ? "" : "; got '" + what + "'";
   }
 
   static void Say(const std::string& sentence) { std::cerr << sentence << "\n"; }

@@ -64,6 +64,8 @@ std::string StatsText(const Outcome& outcome) {
       c.usage().prompt_tokens(), c.usage().cached_tokens(), PrefillRate(c),
       c.timings().first_token_seconds(), c.usage().output_tokens(), DecodeRate(c),
       DecodeRate(c) > 0 ? 1e3 / DecodeRate(c) : 0.0, outcome.seconds, c.finish_reason(), c.seed());
+  if (c.replays() > 0) text += fmt::format("went on after the loss of {} engines\n", c.replays());
+  if (c.resumes() > 0) text += fmt::format("went on after the loss of {} servers\n", c.resumes());
   text += fmt::format("selection: {}, K={}, m={} on each of G={} ranks\n", s.mode(), s.index_topk(),
                       s.m(), s.ranks());
   if (s.has_prefill()) text += FiguresText("prefill", s.prefill());
@@ -86,6 +88,8 @@ std::string StatsJson(const Outcome& outcome) {
     json["request_id"] = c.request_id();
     json["finish_reason"] = c.finish_reason();
     json["seed"] = c.seed();
+    json["replays"] = c.replays();
+    json["resumes"] = c.resumes();
     json["prompt_tokens"] = c.usage().prompt_tokens();
     json["cached_tokens"] = c.usage().cached_tokens();
     json["output_tokens"] = c.usage().output_tokens();
