@@ -2,8 +2,10 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <ctime>
 #include <exception>
@@ -25,6 +27,21 @@ void KeepStandardStreams() {
   int fd = open("/dev/null", O_RDWR);
   while (fd >= 0 && fd <= 2) fd = open("/dev/null", O_RDWR);
   if (fd > 2) close(fd);
+}
+
+// A connection is a file. More than this many are nobody's, and programs below us that close every
+// number there may be take longer the more there are.
+constexpr rlim_t kMostFiles = 65536;
+
+rlim_t RaiseFileLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  const rlim_t wanted = std::min(limit.rlim_max, kMostFiles);
+  if (limit.rlim_cur < wanted) {
+    limit.rlim_cur = wanted;
+    setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  return limit.rlim_cur;
 }
 
 // Blocked in every thread, so that they come here and nowhere else.
@@ -105,6 +122,7 @@ int Main(int argc, char** argv) {
   }
   SetUpLogging(options.log_level, options.log_format);
   spdlog::info("weft-server {}: {}", WEFT_VERSION, options.changed);
+  spdlog::info("at most {} open files, connections among them (ulimit -Hn)", RaiseFileLimit());
   try {
     return Serve(options, set);
   } catch (const std::exception& e) {

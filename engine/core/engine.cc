@@ -74,6 +74,14 @@ void Engine::Abort(int64_t id) {
   Wake();
 }
 
+void Engine::Pause(int64_t id, bool pause) {
+  {
+    std::lock_guard lock(mutex_);
+    pauses_.emplace_back(id, pause);
+  }
+  Wake();
+}
+
 void Engine::Stop() {
   {
     std::lock_guard lock(mutex_);
@@ -86,25 +94,31 @@ EngineState Engine::State() const {
   std::lock_guard lock(mutex_);
   EngineState state = state_;
   state.waiting += static_cast<int32_t>(inbox_.size());
-  state.last_step_age_seconds = Seconds(Clock::now() - last_step_);
+  // With readers that lag all that runs may be paused.
+  state.last_step_age_seconds = nothing_to_run_ ? 0 : Seconds(Clock::now() - last_step_);
   return state;
 }
 
 void Engine::DrainInbox() {
   std::vector<std::unique_ptr<Sequence>> arrived;
   std::vector<int64_t> cancels, aborts;
+  std::vector<std::pair<int64_t, bool>> pauses;
   {
     std::lock_guard lock(mutex_);
     arrived.swap(inbox_);
     state_.waiting += static_cast<int32_t>(arrived.size());
     cancels.swap(cancels_);
     aborts.swap(aborts_);
+    pauses.swap(pauses_);
   }
   for (auto& sequence : arrived) {
     Sequence& added = *sequence;
     scheduler_.Add(std::move(sequence));
     // A replay may have nothing left to do.
     if (!added.output.empty() && added.scored < 0) FinishIfDone(added, Clock::now());
+  }
+  for (const auto& [id, pause] : pauses) {
+    if (Sequence* sequence = scheduler_.Find(id)) sequence->paused = pause;
   }
   for (int64_t id : cancels) scheduler_.Cancel(id);
   for (int64_t id : aborts) {
@@ -117,6 +131,11 @@ bool Engine::Step() {
   DrainInbox();
   scheduler_.RemoveFinished();
   const StepPlan plan = scheduler_.Schedule(Seconds(Clock::now().time_since_epoch()));
+  {
+    std::lock_guard lock(mutex_);
+    if (nothing_to_run_ && !plan.rows.empty()) last_step_ = Clock::now();
+    nothing_to_run_ = plan.rows.empty();
+  }
   if (!plan.rows.empty()) {
     const Clock::time_point begin = Clock::now();
     Postprocess(plan, run_step_(plan), begin);

@@ -76,8 +76,9 @@ class Engine {
   Status ResolveSelection(const SelectionWish& wish, SelectionPlan* plan);
   // Checks the request; on success it is queued and *id tells its sequence.
   Status Submit(EngineRequest request, EventSink sink, int64_t* id);
-  void Cancel(int64_t id);  // no more events
-  void Abort(int64_t id);   // FinishedEvent with kAborted; ids unknown or ended: nothing
+  void Cancel(int64_t id);             // no more events
+  void Pause(int64_t id, bool pause);  // its reader lags, or does no more
+  void Abort(int64_t id);              // FinishedEvent with kAborted; ids unknown or ended: nothing
   void Stop();  // Run() returns after the step in hand; what runs fails with UNAVAILABLE
   EngineState State() const;
   int32_t ranks() const { return ranks_; }
@@ -109,10 +110,12 @@ class Engine {
   mutable std::mutex mutex_;  // guards what follows
   std::vector<std::unique_ptr<Sequence>> inbox_;
   std::vector<int64_t> cancels_, aborts_;
+  std::vector<std::pair<int64_t, bool>> pauses_;
   EngineState state_;
   std::unordered_map<std::string, int32_t> waiting_of_;  // requests of each client that wait
   double request_seconds_ = 0;  // from first step to end, of the last requests
   Clock::time_point last_step_;
+  bool nothing_to_run_ = true;  // at the last look
   int64_t next_id_ = 1;
   bool stopped_ = false;
 

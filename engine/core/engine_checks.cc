@@ -150,8 +150,10 @@ Status Engine::CheckQueue(const EngineRequest& request) const {
                                 : std::to_string(of_client) + " of this client wait; at most " +
                                       std::to_string(limits_.max_waiting_per_client) +
                                       " of one may wait (--max-waiting-per-client)";
-  return {Code::kResourceExhausted, std::to_string(state_.running) + " requests run and " + limit +
-                                        ": try again in " + std::to_string(hint) + " s"};
+  return {Code::kResourceExhausted,
+          std::to_string(state_.running) + " requests run and " + limit + ": try again in " +
+              std::to_string(hint) + " s",
+          1000 * hint};
 }
 
 }  // namespace weft

@@ -87,6 +87,7 @@ int32_t Scheduler::TopLevel() const {
 void Scheduler::Age(double now) {
   const int32_t top = waiting_.Top(TopLevel());
   for (SequencePtr& sequence : running_) {
+    if (sequence->paused) sequence->since = now;  // it waits for its own reader
     const int32_t level = waiting_.Aged(sequence->level, now - sequence->since, top);
     if (level == sequence->level) continue;
     sequence->level = level;

@@ -103,7 +103,7 @@ bool Scheduler::AddRow(Sequence& sequence, int64_t count, double now, StepPlan* 
 double Scheduler::StepLimit() const {
   StepWork streams;
   for (const SequencePtr& sequence : running_) {
-    if (IsDecode(*sequence)) streams.Add(sequence->cached, 1);
+    if (IsDecode(*sequence) && !sequence->paused) streams.Add(sequence->cached, 1);
   }
   double limit = std::numeric_limits<double>::infinity();
   if (streams.tokens == 0) return limit;
@@ -153,7 +153,7 @@ void Scheduler::AddPrefillRows(Sequences prompts, int64_t tokens, double now, St
 void Scheduler::AddRows(bool dense, double now, StepPlan* plan) {
   Sequences streams, prompts;
   for (const SequencePtr& sequence : running_) {
-    if (IsDense(*sequence) != dense) continue;
+    if (IsDense(*sequence) != dense || sequence->paused) continue;
     (IsDecode(*sequence) ? streams : prompts).push_back(sequence.get());
   }
   // Some room is the prompts', however many streams there are.

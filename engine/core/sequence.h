@@ -101,6 +101,7 @@ struct Sequence {
   int64_t published = 0;    // leading pages, full, that others may read too: not written again
   std::string prefix_root;  // what must be equal, beside the tokens, to share pages
   int32_t reused = 0;       // positions found in the cache when first needed
+  bool paused = false;      // its reader lags: keeps its place, and gets no rows
   bool leaving = false;     // done or cancelled: taken out before the next step
   int32_t level = 0;        // its priority, raised where it waited too long
   double since = 0;         // of the last step with a row of it, in seconds

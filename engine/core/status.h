@@ -1,6 +1,7 @@
 // A result with a canonical code (the numbers are gRPC's) and a sentence of rule and value.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -21,6 +22,7 @@ enum class Code : int {
 struct Status {
   Code code = Code::kOk;
   std::string message;
+  int64_t retry_after_ms = 0;  // when asking again may do; 0: nobody knows
 
   bool ok() const { return code == Code::kOk; }
   static Status Ok() { return {}; }

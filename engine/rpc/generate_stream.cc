@@ -115,6 +115,14 @@ void GenerateStream::WriteNext() {
   }
 }
 
+void GenerateStream::PauseOrGoOn() {
+  const size_t limit = paused_ ? kMostPending / 4 : kMostPending;
+  const bool pause = pending_.size() > limit;
+  if (pause == paused_ || sequence_ == 0 || end_) return;
+  paused_ = pause;
+  engine_->Pause(sequence_, pause);
+}
+
 void GenerateStream::Push(v1::GenerateEvent event) {
   std::lock_guard lock(mutex_);
   if (finished_) return;
@@ -138,6 +146,7 @@ void GenerateStream::OnEvent(EngineEvent event) {
     begun_ = true;  // perhaps no sequence came of it
   }
   if (out.event_case() != v1::GenerateEvent::EVENT_NOT_SET) pending_.push_back(std::move(out));
+  PauseOrGoOn();
   WriteNext();
 }
 
@@ -150,6 +159,7 @@ void GenerateStream::OnWriteDone(bool ok) {
     FinishOnce(grpc::Status::CANCELLED);
     return;
   }
+  PauseOrGoOn();
   WriteNext();
 }
 

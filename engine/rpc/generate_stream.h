@@ -15,8 +15,9 @@
 
 namespace weft {
 
-// Events wait in memory while the front end does not read, at most max_context of them: a few bytes
-// a token, some 180 with 20 alternatives.
+// Events wait in memory while the front end does not read: kMostPending of them, and those of the
+// steps until the engine has paused the sequence; a few bytes a token, some 180 with 20
+// alternatives.
 class GenerateStream : public grpc::ServerWriteReactor<engine::v1::GenerateEvent>,
                        public std::enable_shared_from_this<GenerateStream> {
  public:
@@ -42,6 +43,9 @@ class GenerateStream : public grpc::ServerWriteReactor<engine::v1::GenerateEvent
   void FinishOnce(const grpc::Status& status);  // mutex_ held
   void WriteNext();                             // mutex_ held
   void Begin();                                 // mutex_ held
+  void PauseOrGoOn();                           // mutex_ held
+
+  static constexpr size_t kMostPending = 256;
 
   Engine* engine_;
   RequestRegistry* requests_;
@@ -53,6 +57,7 @@ class GenerateStream : public grpc::ServerWriteReactor<engine::v1::GenerateEvent
   bool writing_ = false;
   bool finished_ = false;
   bool cancelled_ = false;
+  bool paused_ = false;  // as the engine was told
   bool done_ = false;
   std::optional<grpc::Status> end_;  // after the pending events
   int64_t sequence_ = 0;

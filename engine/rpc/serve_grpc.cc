@@ -55,7 +55,7 @@ class EngineService final : public v1::Engine::CallbackService {
       : engine_(engine), identity_(identity) {}
 
   grpc::ServerWriteReactor<v1::GenerateEvent>* Generate(
-      grpc::CallbackServerContext*, const v1::GenerateRequest* request) override {
+      grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override {
     auto stream = std::make_shared<GenerateStream>(engine_, &requests_, request->request_id());
     stream->Hold();
     GenerateStream* reactor = stream.get();
@@ -73,6 +73,9 @@ class EngineService final : public v1::Engine::CallbackService {
     if (status.ok()) {
       stream->SetSequence(id);
     } else {
+      if (status.retry_after_ms > 0) {
+        context->AddTrailingMetadata("retry-after-ms", std::to_string(status.retry_after_ms));
+      }
       stream->OnEvent(FailedEvent{status});
     }
     return reactor;

@@ -102,10 +102,11 @@ void Choice::NoteProgress() {
   if (record_.on_trial) frontend_->room.Leave(this);
 }
 
-void Choice::OnEngineDone(const Status& status) {
+void Choice::OnEngineDone(const Status& status, int64_t retry_after_ms) {
   const std::lock_guard lock(owner_->mutex());
   --*calls_;
   reading_ = false;
+  retry_after_ms_ = retry_after_ms;
   if (ending_) return Over(status_);
   if (answer_.at_stop_string() && !answer_.complete()) return CompleteAlone();
   if (answer_.complete() || !IsLoss(status)) return Over(StatusFor(status));

@@ -53,13 +53,14 @@ class Choice final : public EngineCall::Reader,
   bool under_way() const { return state_.begun() || over_; }
   const RequestState& state() const { return state_; }
   const Answer& answer() const { return answer_; }
+  int64_t retry_after_ms() const { return retry_after_ms_; }  // of an engine that refused it; or 0
 
   // Without the lock, when the stream is gone.
   void LeaveRoom() { frontend_->room.Leave(this); }
 
  private:
   void OnEngineEvent(const engine::v1::GenerateEvent& event) override;
-  void OnEngineDone(const grpc::Status& status) override;
+  void OnEngineDone(const grpc::Status& status, int64_t retry_after_ms) override;
   void OnEngine(const EngineLink::State& engine, const WaitingRoom::Record& record) override;
   void OnNoEngine(const grpc::Status& status) override;
 
@@ -82,6 +83,7 @@ class Choice final : public EngineCall::Reader,
   WaitingRoom::Record record_;
   std::string loss_;  // how the last engine was lost
   grpc::Status status_;
+  int64_t retry_after_ms_ = 0;
   bool started_ = false;
   bool reading_ = false;   // from Next() until its event was taken in
   bool waiting_ = false;   // in the room; else a call runs until over_

@@ -16,6 +16,7 @@ struct Frontend {
   WaitingRoom& room;
   RequestGate& gate;
   std::string model_name;  // the folder's last name
+  size_t stream_buffer;    // bytes that may wait for one client
 };
 
 }  // namespace weft::server

@@ -2,14 +2,14 @@
 
 #include <spdlog/spdlog.h>
 
-#include <deque>
+#include <algorithm>
 #include <mutex>
 #include <random>
 
 #include "server/api/choice.h"
+#include "server/api/reply_queue.h"
 #include "server/api/resume_token.h"
 #include "server/api/status_text.h"
-#include "server/api/wire.h"
 
 namespace weft::server {
 namespace {
@@ -17,22 +17,6 @@ namespace {
 using grpc::Status;
 using grpc::StatusCode;
 using v1::GenerateResponse;
-
-// What may wait for a client that does not read. Beyond it nothing more is read from the engine,
-// whose own sends then wait too; memory stays bounded however long the answer.
-constexpr size_t kQueuedReplies = 8;
-constexpr int kTokensPerDelta = 64;  // tokens that wait together travel together
-
-// What waits of one choice, and more of the same.
-void Join(GenerateResponse* waiting, const GenerateResponse& more) {
-  v1::Delta* delta = waiting->mutable_delta();
-  delta->mutable_text()->append(more.delta().text());
-  delta->mutable_token_ids()->MergeFrom(more.delta().token_ids());
-  delta->mutable_logprobs()->MergeFrom(more.delta().logprobs());
-  delta->mutable_top()->MergeFrom(more.delta().top());
-  delta->mutable_reasoning()->append(more.delta().reasoning());
-  delta->mutable_tool_calls()->MergeFrom(more.delta().tool_calls());
-}
 
 // Two clients may use the same id; the engine must be able to tell their requests apart.
 std::string EngineId(const std::string& id, int index, uint32_t tag) {
@@ -44,22 +28,30 @@ uint32_t DrawTag() {
   return device();
 }
 
+// As trailing metadata, for programs; the message says it to people.
+void AdviseRetry(int64_t ms, grpc::CallbackServerContext* context) {
+  if (ms > 0) context->AddTrailingMetadata("retry-after-ms", std::to_string(ms));
+}
+
 class GenerateStream final : public ReplyReactor,
                              public Choice::Owner,
                              public RequestGate::Guest,
                              public std::enable_shared_from_this<GenerateStream> {
  public:
-  GenerateStream(Frontend* frontend, Resolved request)
-      : frontend_(frontend), request_(std::move(request)) {}
+  GenerateStream(Frontend* frontend, Resolved request, grpc::CallbackServerContext* context)
+      : frontend_(frontend),
+        request_(std::move(request)),
+        context_(context),
+        queue_(frontend->stream_buffer) {}
 
-  void Start(const EngineLink::State& engine, std::chrono::system_clock::time_point deadline) {
+  void Start(const EngineLink::State& engine) {
     const std::lock_guard lock(mutex_);
     self_ = shared_from_this();
     StartSendInitialMetadata();
     const uint32_t tag = DrawTag();
     for (int i = 0; i < request_.choices; ++i) {
-      choices_.push_back(
-          std::make_shared<Choice>(frontend_, self_, StateOf(i, tag), request_.stops, deadline));
+      choices_.push_back(std::make_shared<Choice>(frontend_, self_, StateOf(i, tag), request_.stops,
+                                                  context_->deadline()));
     }
     if (request_.begun) Resume(engine);
     if (ending_) {  // aborted before it began, or cannot go on
@@ -77,6 +69,20 @@ class GenerateStream final : public ReplyReactor,
   }
   const std::string& request_id() const override { return request_.id; }
   uint64_t nonce() const override { return request_.record.nonce(); }
+
+  // gRPC sends a status behind what waits before it, so a client that never reads does not get it:
+  // after as long again the call is reset.
+  void EndIfStalled(std::chrono::duration<double> limit) override {
+    const std::lock_guard lock(mutex_);
+    if (!queue_.writing()) return;
+    const auto waited = std::chrono::steady_clock::now() - queue_.writing_since();
+    if (waited >= 2 * limit) return context_->TryCancel();
+    if (waited < limit) return;
+    End(Status(StatusCode::RESOURCE_EXHAUSTED,
+               fmt::format("the client took nothing for {:g} s (--stall-timeout) while {} bytes "
+                           "waited for it",
+                           limit.count(), queue_.bytes())));
+  }
 
  private:
   RequestState StateOf(int index, uint32_t tag) const {
@@ -119,7 +125,7 @@ class GenerateStream final : public ReplyReactor,
 
   // From the choices, under the lock.
   std::mutex& mutex() override { return mutex_; }
-  bool MayRead() const override { return queue_.size() < kQueuedReplies; }
+  bool MayRead() const override { return queue_.HasRoom(); }
 
   void OnAdmitted(const engine::v1::Admitted& admitted) override {
     TellStarted(admitted);
@@ -129,7 +135,7 @@ class GenerateStream final : public ReplyReactor,
   void OnReplies(int index, std::vector<GenerateResponse> replies) override {
     for (GenerateResponse& reply : replies) {
       reply.set_index(index);
-      Queue(std::move(reply));
+      queue_.Push(std::move(reply));
     }
     StartOthers();
     Write();
@@ -150,9 +156,11 @@ class GenerateStream final : public ReplyReactor,
   // From the client.
   void OnWriteDone(bool ok) override {
     const std::lock_guard lock(mutex_);
-    writing_ = false;
-    queue_.pop_front();
-    if (!ok) End(Status(StatusCode::CANCELLED, "the client is gone"));
+    queue_.EndWrite();
+    if (!ok) {
+      queue_.DropWaiting();
+      End(Status(StatusCode::CANCELLED, "the client is gone"));
+    }
     Write();
     for (const auto& choice : choices_) choice->ReadOn();
     MaybeFinish();
@@ -181,7 +189,7 @@ class GenerateStream final : public ReplyReactor,
     started->set_request_id(request_.id);
     started->set_seed(request_.engine.seed());
     started->set_resume_token(EncodeResumeToken(record));
-    Queue(std::move(response));
+    queue_.Push(std::move(response));
   }
 
   // The other choices find the prompt in the cache of the engine that the first one is on.
@@ -192,21 +200,9 @@ class GenerateStream final : public ReplyReactor,
     }
   }
 
-  void Queue(GenerateResponse reply) {
-    const bool back_is_free = queue_.size() > (writing_ ? 1u : 0u);
-    if (reply.has_delta() && back_is_free && queue_.back().has_delta() &&
-        queue_.back().index() == reply.index() &&
-        queue_.back().delta().token_ids_size() < kTokensPerDelta) {
-      return Join(&queue_.back(), reply);
-    }
-    queue_.push_back(std::move(reply));
-  }
-
   void Write() {
-    if (writing_ || finished_ || queue_.empty()) return;
-    writing_ = true;
-    bytes_ = Serialize(queue_.front());
-    StartWrite(&bytes_);
+    if (queue_.writing() || finished_ || queue_.empty()) return;
+    StartWrite(queue_.BeginWrite());
   }
 
   // Gives up on the engines; what waits for the client is not sent any more.
@@ -214,7 +210,7 @@ class GenerateStream final : public ReplyReactor,
     if (ending_ || finished_ || (over_ > 0 && over_ == request_.choices)) return;
     ending_ = true;
     status_ = status;
-    queue_.resize(writing_ ? 1 : 0);
+    queue_.DropWaiting();
     EndChoices();
   }
 
@@ -223,8 +219,11 @@ class GenerateStream final : public ReplyReactor,
   }
 
   void MaybeFinish() {
-    if (over_ < request_.choices || writing_ || finished_ || !queue_.empty()) return;
+    if (over_ < request_.choices || finished_ || !queue_.empty()) return;
     finished_ = true;
+    int64_t hint = 0;
+    for (const auto& choice : choices_) hint = std::max(hint, choice->retry_after_ms());
+    if (status_.error_code() == StatusCode::RESOURCE_EXHAUSTED) AdviseRetry(hint, context_);
     Finish(status_);
   }
 
@@ -245,14 +244,13 @@ class GenerateStream final : public ReplyReactor,
 
   Frontend* const frontend_;
   const Resolved request_;
+  grpc::CallbackServerContext* const context_;
   std::vector<std::shared_ptr<Choice>> choices_;
   std::shared_ptr<GenerateStream> self_;  // until OnDone
   std::mutex mutex_;
-  std::deque<GenerateResponse> queue_;  // the first is being written while writing_
-  grpc::ByteBuffer bytes_;
+  ReplyQueue queue_;
   Status status_;
-  int over_ = 0;  // choices of which no engine will say more
-  bool writing_ = false;
+  int over_ = 0;         // choices of which no engine will say more
   bool ending_ = false;  // with status_; no choice is to go on
   bool finished_ = false;
 };
@@ -273,15 +271,17 @@ ReplyReactor* StartGenerateStream(Frontend* frontend, const EngineLink::State& e
     frontend->gate.AbortStreams(request.record.nonce(),
                                 {StatusCode::ABORTED, "the client resumed it in another stream"});
   }
-  auto stream = std::make_shared<GenerateStream>(frontend, std::move(request));
+  auto stream = std::make_shared<GenerateStream>(frontend, std::move(request), context);
   if (!frontend->gate.Enter(stream.get())) {
-    return RefuseStream(Status(StatusCode::UNAVAILABLE, "the server is draining"), id);
+    return RefuseStream(Status(StatusCode::UNAVAILABLE, "the server is draining"), id, context);
   }
-  stream->Start(engine, context->deadline());
+  stream->Start(engine);
   return stream.get();
 }
 
-ReplyReactor* RefuseStream(const Status& status, const std::string& request_id) {
+ReplyReactor* RefuseStream(const Status& status, const std::string& request_id,
+                           grpc::CallbackServerContext* context, int64_t retry_after_ms) {
+  AdviseRetry(retry_after_ms, context);
   spdlog::info("request {} refused: {}: {}", request_id.empty() ? "-" : request_id,
                CodeName(status.error_code()), OneLine(status.error_message()));
   return new RefusedStream(status);

@@ -21,7 +21,8 @@ using ReplyReactor = grpc::ServerWriteReactor<grpc::ByteBuffer>;
 ReplyReactor* StartGenerateStream(Frontend* frontend, const EngineLink::State& engine,
                                   Resolved request, grpc::CallbackServerContext* context);
 
-// A stream that ends at once with `status`.
-ReplyReactor* RefuseStream(const grpc::Status& status, const std::string& request_id);
+// A stream that ends at once with `status`. `retry_after_ms`: when to try again, or 0.
+ReplyReactor* RefuseStream(const grpc::Status& status, const std::string& request_id,
+                           grpc::CallbackServerContext* context, int64_t retry_after_ms = 0);
 
 }  // namespace weft::server

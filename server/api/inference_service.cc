@@ -185,8 +185,9 @@ class InferenceService final : public Methods {
   ReplyReactor* Start(CallbackServerContext* context, const ByteBuffer& bytes) {
     Resolved resolved;
     Request request;
+    int64_t retry_after_ms = 0;
     Status status = Parse(bytes, &request);
-    if (!status.ok()) return RefuseStream(status, "");
+    if (!status.ok()) return RefuseStream(status, "", context);
     if (!request.has_resume()) TakeRequestId(*context, &request);
     EngineLink::State engine = frontend_->engines.Best();
     if (frontend_->gate.closed()) {
@@ -195,7 +196,9 @@ class InferenceService final : public Methods {
       status = NotReady(engine);
     } else if (!engine.ready && frontend_->room.full()) {
       status = Status(StatusCode::RESOURCE_EXHAUSTED,
-                      "the engine is being restarted, and too many requests wait for it");
+                      "the engine is being restarted, and too many requests wait for it: try "
+                      "again in 1 s");
+      retry_after_ms = 1000;
     } else {
       const Limits limits = {engine.known->vocab_size(), engine.known->max_context(),
                              engine.known->max_index_topk()};
@@ -203,7 +206,7 @@ class InferenceService final : public Methods {
     }
     if (status.ok() && resolved.begun) status = FindEngine(resolved.record.admitted(), &engine);
     // The id may be what was refused, so the log does without it then.
-    if (!status.ok()) return RefuseStream(status, resolved.id);
+    if (!status.ok()) return RefuseStream(status, resolved.id, context, retry_after_ms);
     return StartGenerateStream(frontend_, engine, std::move(resolved), context);
   }
 

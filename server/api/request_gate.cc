@@ -47,6 +47,11 @@ void RequestGate::Abort(const std::string& request_id, const grpc::Status& statu
   }
 }
 
+void RequestGate::EndStalled(std::chrono::duration<double> limit) {
+  const std::lock_guard lock(mutex_);
+  for (Guest* guest : guests_) guest->EndIfStalled(limit);
+}
+
 void RequestGate::AbortStreams(uint64_t nonce, const grpc::Status& status) {
   const std::lock_guard lock(mutex_);
   for (Guest* guest : guests_) {

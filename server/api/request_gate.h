@@ -22,6 +22,8 @@ class RequestGate {
     virtual void Abort(const grpc::Status& status) = 0;
     virtual const std::string& request_id() const = 0;
     virtual uint64_t nonce() const = 0;  // the same of all streams of one request
+    // Ends it when its client has read nothing for so long; called with the gate locked.
+    virtual void EndIfStalled(std::chrono::duration<double> limit) = 0;
   };
 
   bool Enter(Guest* guest);  // false: closed
@@ -34,6 +36,7 @@ class RequestGate {
   void AbortAll(const grpc::Status& status);
   // Those with this id, if any; ids need not be unique.
   void Abort(const std::string& request_id, const grpc::Status& status);
+  void EndStalled(std::chrono::duration<double> limit);
   // The earlier streams of a request that now has another.
   void AbortStreams(uint64_t nonce, const grpc::Status& status);
 

@@ -2,6 +2,7 @@
 
 #include <grpcpp/client_context.h>
 
+#include <charconv>
 #include <mutex>
 
 #include "server/backend/engine_channel.h"
@@ -80,7 +81,16 @@ class CallbackEngineCall final : public EngineCall,
     // The reader holds us and we hold it: both ends let go here.
     const std::shared_ptr<CallbackEngineCall> self = std::move(self_);
     const std::shared_ptr<Reader> reader = std::move(reader_);
-    reader->OnEngineDone(status);
+    reader->OnEngineDone(status, RetryAfterMs());
+  }
+
+  int64_t RetryAfterMs() const {
+    const auto& metadata = context_.GetServerTrailingMetadata();
+    const auto found = metadata.find("retry-after-ms");
+    int64_t ms = 0;
+    if (found == metadata.end()) return ms;
+    std::from_chars(found->second.data(), found->second.data() + found->second.size(), ms);
+    return ms;
   }
 
   void LetGo() {  // under the lock

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 
 namespace grpc {
@@ -23,8 +24,9 @@ class EngineCall {
    public:
     virtual ~Reader() = default;
     virtual void OnEngineEvent(const engine::v1::GenerateEvent& event) = 0;
-    // The last call. What the call and the channel held is freed after it.
-    virtual void OnEngineDone(const grpc::Status& status) = 0;
+    // The last call. What the call and the channel held is freed after it. `retry_after_ms`: what
+    // the engine advises, or 0.
+    virtual void OnEngineDone(const grpc::Status& status, int64_t retry_after_ms) = 0;
   };
 
   // `reader` is kept alive until OnEngineDone has returned. No event comes before Next().

@@ -40,6 +40,9 @@ EngineChannel::EngineChannel(const std::string& target) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // What may be on its way for a stream that nobody reads: small, so that its sequence pauses soon.
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16 << 10);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   channel = grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
   stub = engine::v1::Engine::NewStub(channel);
 }

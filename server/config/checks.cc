@@ -80,6 +80,16 @@ Check MemorySize() {
   return Matching("[1-9][0-9]*([KMGT]i?B?|B)?", "a size such as 512MiB, 8GiB or a number of bytes");
 }
 
+int64_t ParsedSize(const std::string& size) {
+  size_t digits = 0;
+  int64_t bytes = std::stoll(size, &digits);
+  const std::string unit = size.substr(digits);
+  const int64_t base = unit.find('i') == std::string::npos ? 1000 : 1024;
+  const size_t power = unit.empty() ? 0 : std::string("BKMGT").find(unit[0]);
+  for (size_t i = 0; i < power; ++i) bytes *= base;
+  return bytes;
+}
+
 Check ExistingFolder() {
   return [](const std::string& value) {
     std::error_code ignored;

@@ -16,6 +16,8 @@ Check DeviceList();                                             // "0", "0,2,3"
 Check OneOf(std::vector<std::string> words);
 Check HostPort();    // "host:port", "[v6]:port"
 Check MemorySize();  // "512MiB", "8GiB", "1000000"
+// What passed MemorySize(), in bytes: 1 KB is 1000, 1 KiB 1024.
+int64_t ParsedSize(const std::string& size);
 Check ExistingFolder();
 Check ExistingFile();
 Check Word();  // not empty, letters, digits, '-', '_', '.'

@@ -24,64 +24,94 @@ std::string EnvName(const std::string& flag) {
 struct EngineFlagRule {
   const char* name;
   const char* help;
+  const char* standard;  // the engine's own default, for --help; tests compare them
   Check check;
 };
 
-std::vector<EngineFlagRule> EngineFlagRules() {
+std::vector<EngineFlagRule> SelectionFlagRules() {
   return {
       {"--selection", "How attention selects: exact, interleaved, certified or dense",
-       OneOf({"exact", "interleaved", "certified", "dense"})},
-      {"--index-topk", "K, the tokens a query selects; by default (0) the model's own",
+       "interleaved", OneOf({"exact", "interleaved", "certified", "dense"})},
+      {"--index-topk", "K, the tokens a query selects; 0: the model's own", "0",
        IntegerBetween(0, 1 << 20)},
-      {"--max-index-topk", "The largest K that a request may ask for", IntegerBetween(0, 1 << 20)},
-      {"--coverage", "gamma, the wanted probability that the union holds the exact top-K",
-       NumberAbove(0, 1, false)},
-      {"--m-rule", "How m comes from K, G and gamma: exact or formula",
+      {"--max-index-topk",
+       "The largest K that a request may ask for; 0: the greater of the model's and --index-topk",
+       "0", IntegerBetween(0, 1 << 20)},
+      {"--coverage",
+       "gamma, the wanted probability that the union holds the exact top-K; by default 0.99, and "
+       "0.99999 in certified mode",
+       "", NumberAbove(0, 1, false)},
+      {"--m-rule", "How m comes from K, G and gamma: exact or formula", "exact",
        OneOf({"exact", "formula"})},
-      {"--kv-dtype", "Latent cache: bf16, fp32 or fp8", OneOf({"bf16", "fp32", "fp8"})},
-      {"--index-dtype", "Index keys: bf16, fp32 or fp8", OneOf({"bf16", "fp32", "fp8"})},
-      {"--max-step-tokens,--chunk",
-       "Most tokens of one step, prefill chunks and decode together (512)",
-       IntegerBetween(1, 65536)},
-      {"--max-step-ratio",
-       "Longest step while answers stream, over that of the answers alone (2); 0: no limit",
-       NumberAbove(0, 1e6, true)},
-      {"--max-step-ms", "The same as a time, in ms; 0: no limit (0)", NumberAbove(0, 1e6, true)},
-      {"--priority-aging", "Seconds of waiting that count as one priority more (30)",
-       NumberAbove(0, 1e6, false)},
-      {"--prefix-cache", "Keep prompts' caches for prompts that begin alike: on or off",
-       OneOf({"on", "off"})},
-      {"--max-waiting", "Requests that may wait in the engine (1024)", IntegerBetween(0, 1 << 30)},
-      {"--max-waiting-per-client", "The same of one client_id; 0: no limit of its own (0)",
-       IntegerBetween(0, 1 << 30)},
-      {"--max-context", "Longest sequence, prompt and output together; by default (0) the model's",
-       IntegerBetween(0, 1 << 24)},
-      {"--kv-memory", "Memory for the caches of one rank, such as 8GiB", MemorySize()},
-      {"--threads", "Threads of one rank; by default (0) the cores over the ranks of the host",
-       IntegerBetween(0, 1024)},
-      {"--max-sequences", "Sequences that run at the same time (64)", IntegerBetween(1, 65536)},
-      {"--backend", "Where the ranks compute: auto, cpu or cuda; auto takes GPUs if all have one",
-       OneOf({"auto", "cpu", "cuda"})},
-      {"--device", "GPUs of a host by the ranks on it, as 0,2", DeviceList()},
-      {"--share-device", "Let several ranks use one GPU, slowly: on or off", OneOf({"on", "off"})},
-      {"--isa", "Instruction set of the CPU kernels: auto, scalar, avx2 or avx512",
-       OneOf({"auto", "scalar", "avx2", "avx512"})},
-      {"--placement", "Which rank holds a token: rotated or round-robin",
+      {"--placement", "Which rank holds a token: rotated or round-robin", "rotated",
        OneOf({"rotated", "round-robin"})},
-      {"--exchange", "What travels to meet the other: rows or partial (queries)",
+      {"--block-size", "b, neighbouring tokens that stay on one rank", "1",
+       IntegerBetween(1, 4096)},
+  };
+}
+
+std::vector<EngineFlagRule> SchedulerFlagRules() {
+  return {
+      {"--max-step-tokens,--chunk", "Most tokens of one step, prefill chunks and decode together",
+       "512", IntegerBetween(1, 65536)},
+      {"--max-step-ratio",
+       "Longest step while answers stream, over that of the answers alone; 0: no limit", "2",
+       NumberAbove(0, 1e6, true)},
+      {"--max-step-ms", "The same as a time, in ms; 0: no limit", "0", NumberAbove(0, 1e6, true)},
+      {"--priority-aging", "Seconds of waiting that count as one priority more", "30",
+       NumberAbove(0, 1e6, false)},
+      {"--prefix-cache", "Keep prompts' caches for prompts that begin alike: on or off", "on",
+       OneOf({"on", "off"})},
+      {"--max-waiting", "Requests that may wait in the engine", "1024", IntegerBetween(0, 1 << 30)},
+      {"--max-waiting-per-client", "The same of one client_id; 0: no limit of its own", "0",
+       IntegerBetween(0, 1 << 30)},
+      {"--max-context", "Longest sequence, prompt and output together; 0: the model's", "0",
+       IntegerBetween(0, 1 << 24)},
+      {"--max-sequences", "Sequences that run at the same time", "64", IntegerBetween(1, 65536)},
+  };
+}
+
+std::vector<EngineFlagRule> MachineFlagRules() {
+  return {
+      {"--kv-dtype", "Latent cache: bf16, fp32 or fp8", "bf16", OneOf({"bf16", "fp32", "fp8"})},
+      {"--index-dtype", "Index keys: bf16, fp32 or fp8", "bf16", OneOf({"bf16", "fp32", "fp8"})},
+      {"--kv-memory",
+       "Memory for the caches of one rank, such as 8GiB; by default room for four longest contexts "
+       "within 40 % of what is free",
+       "", MemorySize()},
+      {"--threads", "Threads of one rank; 0: the cores over the ranks of the host", "0",
+       IntegerBetween(0, 1024)},
+      {"--backend", "Where the ranks compute: auto, cpu or cuda; auto takes GPUs if all have one",
+       "auto", OneOf({"auto", "cpu", "cuda"})},
+      {"--device", "GPUs of a host by the ranks on it, as 0,2; by default in their order", "",
+       DeviceList()},
+      {"--share-device", "Let several ranks use one GPU, slowly: on or off", "off",
+       OneOf({"on", "off"})},
+      {"--isa", "Instruction set of the CPU kernels: auto, scalar, avx2 or avx512", "auto",
+       OneOf({"auto", "scalar", "avx2", "avx512"})},
+      {"--exchange", "What travels to meet the other: rows or partial (queries)", "rows",
        OneOf({"rows", "partial"})},
-      {"--partition", "How ranks share weights: gather or reduce (gather)",
+      {"--partition", "How ranks share weights: gather or reduce", "gather",
        OneOf({"gather", "reduce"})},
-      {"--experts", "With --partition reduce, experts auto, split over the ranks or whole (auto)",
+      {"--experts", "With --partition reduce, experts auto, split over the ranks or whole", "auto",
        OneOf({"auto", "split", "whole"})},
-      {"--block-size", "b, neighbouring tokens that stay on one rank (1)", IntegerBetween(1, 4096)},
-      {"--page-tokens", "P, tokens of a cache page on one rank, a multiple of 16 and of b (64)",
+      {"--page-tokens", "P, tokens of a cache page on one rank, a multiple of 16 and of b", "64",
        IntegerBetween(16, 4096)},
-      {"--exchange-memory", "Workspace of the exchange per rank (64MiB)", MemorySize()},
-      {"--startup-timeout", "Seconds the ranks wait for one another at start (600)",
+      {"--exchange-memory", "Workspace of the exchange per rank", "64MiB", MemorySize()},
+      {"--startup-timeout", "Seconds the ranks wait for one another at start", "600",
        NumberAbove(0, 1e6, false)},
-      {"--step-timeout", "Seconds a collective may take before the engine gives up (300)",
+      {"--step-timeout", "Seconds a collective may take before the engine gives up", "300",
        NumberAbove(0, 1e6, false)},
+  };
+}
+
+Check SizeBetween(int64_t low, int64_t high) {
+  return [=](const std::string& value) {
+    if (std::string error = MemorySize()(value); !error.empty()) return error;
+    if (value.size() < 16 && low <= ParsedSize(value) && ParsedSize(value) <= high)
+      return std::string();
+    return "must be from " + std::to_string(low) + " to " + std::to_string(high) + " bytes; got '" +
+           value + "'";
   };
 }
 
@@ -184,6 +214,17 @@ class Parser {
     Add("--replay-timeout", o.replay_timeout_seconds,
         "Seconds that a request waits for the next engine when its own is lost; 0: it ends",
         NumberAbove(0, 1e6, true));
+    Add("--stream-buffer", stream_buffer_,
+        "What may wait for one client that reads slowly; then its request pauses",
+        SizeBetween(int64_t{1} << 10, int64_t{1} << 30));
+    Add("--stall-timeout", o.stall_timeout_seconds,
+        "Seconds after which the paused request of a client that takes nothing ends with "
+        "RESOURCE_EXHAUSTED; 0: never",
+        NumberAbove(0, 1e6, true));
+    Add("--keepalive", o.keepalive_seconds,
+        "Seconds after which a silent connection is asked for a sign of life; it ends without one "
+        "in as many, at most 20; 0: never",
+        NumberAbove(0, 1e6, true));
     Add("--chat-encoding", o.chat_encoding,
         "How chats become prompts, by default as the model folder says: " +
             text::ChatEncodingNames(),
@@ -195,11 +236,14 @@ class Parser {
   }
 
   void AddEngineOptions() {
-    for (const EngineFlagRule& rule : EngineFlagRules()) {
-      const std::string name(rule.name, std::strcspn(rule.name, ","));  // without aliases
-      CLI::Option* option = Add(rule.name, engine_values_[name], rule.help, rule.check);
-      option->group("Engine");
-      engine_options_.push_back(option);
+    for (const auto& rules : {SelectionFlagRules(), SchedulerFlagRules(), MachineFlagRules()}) {
+      for (const EngineFlagRule& rule : rules) {
+        const std::string name(rule.name, std::strcspn(rule.name, ","));  // without aliases
+        CLI::Option* option = Add(rule.name, engine_values_[name], rule.help, rule.check);
+        option->default_str(rule.standard);
+        option->group("Engine");
+        engine_options_.push_back(option);
+      }
     }
   }
 
@@ -214,6 +258,7 @@ class Parser {
                      ": is an option of an engine that weft-server starts, and --engine names one "
                      "that already runs; give the option to that engine");
     }
+    options_.stream_buffer = static_cast<size_t>(ParsedSize(stream_buffer_));
     options_.effective = Effective(app_);
     options_.changed = Changed(app_);
     ParseResult result;
@@ -224,6 +269,7 @@ class Parser {
 
   CLI::App app_;
   Options options_;
+  std::string stream_buffer_ = "64KiB";
   std::map<std::string, std::string> engine_values_;
   std::vector<const CLI::Option*> engine_options_;
 };

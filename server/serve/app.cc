@@ -27,12 +27,13 @@ App::App(const Options& options)
           [this](const engine::v1::EngineInfo& info) { return Refuse(info); },
           [this](const EngineLink& link) { OnEngineChanged(link); }),
       room_(&engines_, std::chrono::duration<double>(options.replay_timeout_seconds)),
-      frontend_{text_, engines_, room_, gate_, model_name_} {}
+      frontend_{text_, engines_, room_, gate_, model_name_, options.stream_buffer},
+      stall_watch_(&gate_, std::chrono::duration<double>(options.stall_timeout_seconds)) {}
 
 App::~App() { Stop(); }
 
 bool App::Open(std::string* error) {
-  server_ = GrpcServer::Open(options_.listen, &frontend_, error);
+  server_ = GrpcServer::Open(options_.listen, options_.keepalive_seconds, &frontend_, error);
   if (server_ == nullptr) return false;
   if (!text_.chat_warning.empty()) spdlog::warn("{}: {}", model_name_, text_.chat_warning);
   {
@@ -67,7 +68,7 @@ void App::OnEngineChanged(const EngineLink& link) {
     spdlog::info("ready: {} with G={}, {} K={} m={}, context {}", model_name_, state.info->ranks(),
                  ModeName(defaults.mode()), defaults.index_topk(), defaults.m(),
                  state.info->max_context());
-  } else {
+  } else if (!stopping_) {  // else it is we who end it
     spdlog::warn("not ready: {}", state.why_not);
   }
   UpdateHealth();
@@ -84,6 +85,7 @@ void App::BeginDrain() {
 }
 
 void App::Stop() {
+  stopping_ = true;
   BeginDrain();
   {
     const std::lock_guard lock(health_mutex_);

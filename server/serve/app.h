@@ -1,6 +1,7 @@
 // weft-server as a whole: text model, engine, door; and how they start and end together.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -8,6 +9,7 @@
 #include <string>
 
 #include "server/api/frontend.h"
+#include "server/api/stall_watch.h"
 #include "server/config/options.h"
 #include "server/launch/supervisor.h"
 #include "server/serve/grpc_server.h"
@@ -48,9 +50,11 @@ class App {
   RequestGate gate_;
   std::mutex health_mutex_;
   bool health_open_ = false;  // the server can be told
+  std::atomic<bool> stopping_{false};
   EnginePool engines_;
   WaitingRoom room_;
   Frontend frontend_;
+  StallWatch stall_watch_;
   std::unique_ptr<GrpcServer> server_;
   std::unique_ptr<Supervisor> supervisor_;
 };

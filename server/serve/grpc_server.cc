@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include "server/api/inference_service.h"
@@ -28,7 +29,7 @@ class CallbackServer final : public GrpcServer {
 
   ~CallbackServer() override { Shutdown(std::chrono::milliseconds(0)); }
 
-  bool Listen(const std::string& listen) {
+  bool Listen(const std::string& listen, double keepalive_seconds) {
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
@@ -37,12 +38,9 @@ class CallbackServer final : public GrpcServer {
     builder.SetMaxSendMessageSize(kMaxMessageBytes);
     // Without this a second server on the port would start, and take half of the connections.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    // Clients behind a silent firewall are found dead within 80 s, and may ping as often as
-    // every 10 s themselves.
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60000);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    // Clients may ping as often as every 10 s themselves.
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000);
+    if (keepalive_seconds > 0) KeepAlive(keepalive_seconds, &builder);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return false;
     SetServing(false);
@@ -51,6 +49,16 @@ class CallbackServer final : public GrpcServer {
   }
 
   std::string address() const override { return address_; }
+
+  // A client that went without a word, as behind a silent firewall, is found out so.
+  static void KeepAlive(double seconds, grpc::ServerBuilder* builder) {
+    const int time = static_cast<int>(1000 * seconds);
+    builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, time);
+    builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, std::min(time, 20000));
+    builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    // Also while nothing else is sent, to requests that wait.
+    builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  }
 
   void SetServing(bool serving) override {
     grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
@@ -74,11 +82,11 @@ class CallbackServer final : public GrpcServer {
 
 }  // namespace
 
-std::unique_ptr<GrpcServer> GrpcServer::Open(const std::string& listen, Frontend* frontend,
-                                             std::string* error) {
+std::unique_ptr<GrpcServer> GrpcServer::Open(const std::string& listen, double keepalive_seconds,
+                                             Frontend* frontend, std::string* error) {
   EnablePlugins();
   auto server = std::make_unique<CallbackServer>(frontend);
-  if (server->Listen(listen)) return server;
+  if (server->Listen(listen, keepalive_seconds)) return server;
   *error = "cannot listen on " + listen +
            ": the port is in use, or the address is not one of this machine";
   return nullptr;

@@ -12,9 +12,9 @@ struct Frontend;
 class GrpcServer {
  public:
   // Returns null with *error set when the address cannot be listened on. `frontend` must outlive
-  // it.
-  static std::unique_ptr<GrpcServer> Open(const std::string& listen, Frontend* frontend,
-                                          std::string* error);
+  // it. Connections without a word are asked for one every `keepalive_seconds`; 0: never.
+  static std::unique_ptr<GrpcServer> Open(const std::string& listen, double keepalive_seconds,
+                                          Frontend* frontend, std::string* error);
   virtual ~GrpcServer() = default;
 
   // The address, with the port in place of a 0.

@@ -9,6 +9,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <regex>
+#include <sstream>
 #include <thread>
 
 #include "tests/e2e/server_process.h"
@@ -220,6 +223,32 @@ TEST_CASE("engine options with bad values exit with 2 and the rule") {
   refused("--no-such-option", "no-such-option");
 }
 
+TEST_CASE("weft-server's help tells the engine's defaults as weft-engine does") {
+  // "--name TYPE=default", where the type may be a list of units with "(=" in it.
+  const auto defaults = [](const std::string& program) {
+    std::istringstream help(RunShell(WEFT_BIN_DIR "/" + program + " --help").output);
+    const std::regex pattern("^ *--([a-z-]+)(?:,--chunk)? .*?[^(]=([^ ]+)(?: .*)?$");
+    std::map<std::string, std::string> found;
+    std::smatch match;
+    for (std::string line; std::getline(help, line);) {
+      if (std::regex_match(line, match, pattern)) found[match[1]] = match[2];
+    }
+    return found;
+  };
+  const auto engine = defaults("weft-engine");
+  auto server = defaults("weft-server");
+  CHECK(engine.size() > 20);
+  server["exchange-memory"] = "67108864";
+  int compared = 0;
+  for (const auto& [name, value] : engine) {
+    if (server.count(name) == 0 || name == "listen" || name == "log-level") continue;
+    INFO("--" << name);
+    CHECK(server[name] == value);
+    ++compared;
+  }
+  CHECK(compared > 20);
+}
+
 TEST_CASE("a server with summed partitions says so, and answers as one that gathers") {
   const auto answer = [](std::vector<std::string> options, std::string* partition) {
     options.insert(options.end(), {"--ranks", "2"});
@@ -287,4 +316,5 @@ TEST_CASE("SIGTERM ends the server and everything it started") {
   kill(server.pid(), SIGTERM);
   CHECK(server.Wait(15) == 0);
   CHECK(Running(model.path()) == 0);
+  CHECK_THAT(server.Log(), !Contains("not ready") && Contains("stopped"));
 }

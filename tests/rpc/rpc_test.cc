@@ -138,6 +138,38 @@ TEST_CASE("rpc: a request beyond gRPC's default of 4 MiB is taken") {
   CHECK(outcome.tokens.size() == 1);
 }
 
+TEST_CASE("rpc: a caller that does not read pauses its sequence and loses nothing") {
+  ServedEngine served(kOptions, 3000);
+  const std::vector<int32_t> prompt = FakePrompt(10, 1);
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1024);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  const auto stub = v1::Engine::NewStub(
+      grpc::CreateCustomChannel(served.address, grpc::InsecureChannelCredentials(), arguments));
+  grpc::ClientContext context;
+  const auto reader = stub->Generate(&context, RpcRequest(prompt, 2000));
+  // Until no step is made any more.
+  int64_t before = -1;
+  const auto deadline = Clock::now() + std::chrono::seconds(20);
+  while (served.fake.engine.State().steps != before && Clock::now() < deadline) {
+    before = served.fake.engine.State().steps;
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  }
+  INFO(before << " steps");
+  CHECK(before > 256);
+  CHECK(before < 1500);
+  CHECK(served.fake.engine.State().running == 1);
+  CHECK(served.fake.engine.State().last_step_age_seconds == 0);  // it does not hang
+  // Others go on meanwhile.
+  grpc::ClientContext next;
+  CHECK(ReadAll(served.stub->Generate(&next, RpcRequest({1}, 50)).get()).tokens ==
+        FakeContinuation({1}, 50));
+  const RpcOutcome outcome = ReadAll(reader.get());
+  CHECK(outcome.status.ok());
+  CHECK(outcome.tokens == FakeContinuation(prompt, 2000));
+  CHECK(served.Idle());
+}
+
 TEST_CASE("rpc: what the engine refuses ends with its status") {
   ServedEngine served(kOptions);
   v1::GenerateRequest request = RpcRequest({1, 2}, 5);
@@ -146,6 +178,36 @@ TEST_CASE("rpc: what the engine refuses ends with its status") {
   const RpcOutcome outcome = ReadAll(served.stub->Generate(&context, request).get());
   CHECK(outcome.status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
   CHECK(outcome.status.error_message() == "top_k must be at least 0, got -1");
+}
+
+TEST_CASE("rpc: a full queue tells when to try again") {
+  ServedEngine served(kOptions, 4096, /*max_waiting=*/0);
+  served.fake.model.during_step = [] { std::this_thread::sleep_for(std::chrono::milliseconds(5)); };
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::GenerateEvent>>> readers;
+  v1::GenerateEvent event;
+  for (int i = 0; i < 4; ++i) {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    readers.push_back(
+        served.stub->Generate(contexts.back().get(), RpcRequest(FakePrompt(10, i), 1000)));
+    do REQUIRE(readers.back()->Read(&event));
+    while (!event.has_token());
+  }
+  grpc::ClientContext context;
+  const RpcOutcome outcome = ReadAll(served.stub->Generate(&context, RpcRequest({1}, 5)).get());
+  CHECK(outcome.status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
+  CHECK_THAT(outcome.status.error_message(), Catch::Matchers::Contains("try again in 1 s"));
+  const auto& metadata = context.GetServerTrailingMetadata();
+  const auto found = metadata.find("retry-after-ms");
+  REQUIRE(found != metadata.end());
+  CHECK(std::string(found->second.data(), found->second.size()) == "1000");
+  for (const auto& running : contexts) running->TryCancel();
+  for (const auto& reader : readers) {
+    while (reader->Read(&event)) {
+    }
+    reader->Finish();
+  }
+  CHECK(served.Idle());
 }
 
 }  // namespace weft::test

@@ -32,10 +32,11 @@ inline int FreePort() {
 }
 
 struct ServedEngine {
-  explicit ServedEngine(const SchedulerOptions& options, int32_t max_context = 4096)
-      : fake(options, max_context) {
-    const std::string address = "127.0.0.1:" + std::to_string(FreePort());
-    thread = std::thread([this, address] {
+  explicit ServedEngine(const SchedulerOptions& options, int32_t max_context = 4096,
+                        int32_t max_waiting = 1000)
+      : fake(options, max_context, max_waiting) {
+    address = "127.0.0.1:" + std::to_string(FreePort());
+    thread = std::thread([this] {
       ServeGrpc(&fake.engine, {"model", "placement", "gather", "rows", "fake", "none"}, address,
                 {{}, [] {}});
     });
@@ -74,6 +75,7 @@ struct ServedEngine {
   }
 
   FakeEngine fake;
+  std::string address;
   std::unique_ptr<engine::v1::Engine::Stub> stub;
   std::thread thread;
 };

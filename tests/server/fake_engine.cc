@@ -220,7 +220,12 @@ Status FakeEngine::PlayTokens(const FakeScript& script, grpc::ServerContext* con
                       ? request.max_tokens()
                       : std::min(request.max_tokens(), static_cast<int>(script.tokens.size()));
   for (; index < end && stop_id < 0; ++index) {
-    if (index == script.fail_at) return script.failure;
+    if (index == script.fail_at) {
+      if (script.retry_after_ms > 0) {
+        context->AddTrailingMetadata("retry-after-ms", std::to_string(script.retry_after_ms));
+      }
+      return script.failure;
+    }
     if (index == script.hang_at) return Hang(context, request);
     if (aborted(request.request_id())) {
       GenerateEvent last = FinishedEvent(request, index, -1);

@@ -24,6 +24,7 @@ struct FakeScript {
   std::chrono::milliseconds admit_delay{0};  // before Admitted
   int fail_at = -1;                          // ends with `failure` instead of this token
   grpc::Status failure;
+  int64_t retry_after_ms = 0;    // told with it, where not 0
   int repeat_last = 0;           // before each token, this many of those before it once more
   bool wrong_when_busy = false;  // another letter while a second request runs
   int skip_at = -1;              // leaves out the token of this index

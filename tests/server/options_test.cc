@@ -37,6 +37,9 @@ TEST_CASE("options: defaults, flags and what goes to the engine") {
   const auto json = nlohmann::json::parse(full.options.effective);
   CHECK(json["ranks"] == "4");
   CHECK(json["listen"] == "127.0.0.1:8730");
+  CHECK(json["stream-buffer"] == "64KiB");
+  CHECK(full.options.stream_buffer == 65536);
+  CHECK(Parse({"--model", "/tmp", "--stream-buffer", "2KB"}).options.stream_buffer == 2000);
 }
 
 TEST_CASE("options: several engines, by flag or comma") {
@@ -76,6 +79,11 @@ TEST_CASE("options: mistakes exit with 2 and a sentence with rule and value") {
       {{"--partition", "sum"}, "--partition", "gather, reduce"},
       {{"--experts", "none"}, "--experts", "auto, split, whole"},
       {{"--replay-timeout", "-1"}, "--replay-timeout", "got '-1'"},
+      {{"--stream-buffer", "lots"}, "--stream-buffer", "got 'lots'"},
+      {{"--stream-buffer", "100"}, "--stream-buffer", "must be from 1024 to 1073741824 bytes"},
+      {{"--stream-buffer", "2GiB"}, "--stream-buffer", "got '2GiB'"},
+      {{"--stall-timeout", "-1"}, "--stall-timeout", "got '-1'"},
+      {{"--keepalive", "soon"}, "--keepalive", "got 'soon'"},
       {{"--drain-timeout", "-1"}, "--drain-timeout", "got '-1'"},
       {{"--hostfile", "/no/such"}, "--hostfile", "a file that exists"},
       {{"--log-level", "loud"}, "--log-level", "got 'loud'"},
@@ -102,6 +110,9 @@ TEST_CASE("options: mistakes exit with 2 and a sentence with rule and value") {
 TEST_CASE("options: help and version exit with 0") {
   CHECK(Parse({"--help"}).exit_code == 0);
   CHECK_THAT(Parse({"--help"}).message, Contains("--drain-timeout") && Contains("WEFT_RANKS"));
+  // Those of the engine too.
+  CHECK_THAT(Parse({"--help"}).message,
+             Contains("--max-sequences TEXT=64") && Contains("--selection TEXT=interleaved"));
   CHECK_THAT(Parse({"--version"}).message, Contains("weft-server 0."));
 }
 

@@ -208,6 +208,33 @@ TEST_CASE("an engine's refusal reaches the client as it is") {
   CHECK(heard.status.error_message() == "the queue holds 64 requests");
 }
 
+TEST_CASE("when to try again is told as metadata with RESOURCE_EXHAUSTED alone") {
+  Bench bench;
+  FakeScript script;
+  script.fail_at = 0;
+  script.retry_after_ms = 7000;
+  const auto hint = [&](StatusCode code, int choices) {
+    script.failure = grpc::Status(code, "not now");
+    bench.engine->set_script(script);
+    grpc::ClientContext context;
+    v1::GenerateRequest request = TextRequest("x", 10);
+    request.mutable_sampling()->set_n(static_cast<uint32_t>(choices));
+    const auto reader = bench.stub->Generate(&context, request);
+    for (v1::GenerateResponse response; reader->Read(&response);) {
+    }
+    CHECK(reader->Finish().error_code() == code);
+    const auto& metadata = context.GetServerTrailingMetadata();
+    const auto found = metadata.find("retry-after-ms");
+    if (found == metadata.end()) return std::string();
+    return std::string(found->second.data(), found->second.size());
+  };
+  CHECK(hint(StatusCode::RESOURCE_EXHAUSTED, 1) == "7000");
+  CHECK(hint(StatusCode::RESOURCE_EXHAUSTED, 3) == "7000");
+  CHECK(hint(StatusCode::INVALID_ARGUMENT, 1) == "");
+  script.retry_after_ms = 0;
+  CHECK(hint(StatusCode::RESOURCE_EXHAUSTED, 1) == "");
+}
+
 TEST_CASE("an engine that ends without finishing is INTERNAL") {
   Bench bench;
   FakeScript script;
