@@ -82,6 +82,16 @@ class Chaos {
     CHECK(replayed * 4 > plan_.at_once);
     if (plan_.server_kills > 0) CHECK(resumed * 4 > plan_.at_once);
     CHECK(hits > 0);
+    const auto any_left = [this] {
+      return std::any_of(lost_family_.begin(), lost_family_.end(),
+                         [](pid_t pid) { return kill(pid, 0) == 0; });
+    };
+    // Their guardians give engines some seconds to end in.
+    const SteadyClock::time_point end = SteadyClock::now();
+    while (any_left() && Since(end) < 15) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    CHECK_FALSE(any_left());
   }
 
   ServerProcess* server() { return server_.get(); }
@@ -133,7 +143,7 @@ class Chaos {
     auto next = std::make_unique<ServerProcess>(options_);
     door_.Lead(&next->stub());
     lost_.push_back(std::exchange(server_, std::move(next)));
-    for (const pid_t pid : family) CHECK(kill(pid, 0) != 0);
+    lost_family_.insert(lost_family_.end(), family.begin(), family.end());
   }
 
   static void CheckAgainst(const Stream& stream, const Reply& alone) {
@@ -156,6 +166,7 @@ class Chaos {
   const Plan plan_;
   const std::vector<std::string> options_;
   std::vector<std::unique_ptr<ServerProcess>> lost_;  // streams may still hold their stubs
+  std::vector<pid_t> lost_family_;                    // what they had started
   std::unique_ptr<ServerProcess> server_;
   Door door_;
   std::mt19937 random_;

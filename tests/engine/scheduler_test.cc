@@ -54,6 +54,26 @@ TEST_CASE("scheduler: a long prompt runs in chunks of the step's budget") {
   CHECK(outcome.finished->decode.queries == 2);
 }
 
+TEST_CASE("scheduler: a paused sequence keeps its place and gets no rows until it goes on") {
+  FakeEngine fake(Small(16, 100));
+  Outcome first, second;
+  const int64_t id = fake.Submit(FakeAsk(FakePrompt(4, 1), 8), &first);
+  fake.Submit(FakeAsk(FakePrompt(5, 2), 4), &second);
+  for (int i = 0; i < 3; ++i) fake.engine.Step();
+  CHECK(first.tokens.size() == 3);
+  fake.engine.Pause(id, true);
+  fake.Drain();
+  CHECK(first.tokens.size() == 3);
+  CHECK(second.finished.has_value());
+  CHECK(second.tokens == FakeContinuation(FakePrompt(5, 2), 4));
+  CHECK(fake.engine.State().running == 1);
+  fake.engine.Pause(id, false);
+  fake.engine.Pause(1000, true);  // unknown: nothing
+  fake.Drain();
+  CHECK(first.tokens == FakeContinuation(FakePrompt(4, 1), 8));
+  CHECK(Begun(fake.model, id) == 1);  // nothing was computed again
+}
+
 TEST_CASE("scheduler: decode goes before prefill, and prefill takes what is left") {
   FakeEngine fake(Small(16, 100));
   Outcome first, second, third;
