@@ -178,12 +178,14 @@ TEST_CASE("chat: a call is whole across a replay") {
   bench.engines[1]->set_script(script);
   script.hang_at = static_cast<int>(kCall.find("rich"));
   bench.engine().set_script(script);
+  bool reached = false;
   std::thread killer([&] {
-    CHECK(Eventually([&] { return bench.engine().written() >= script.hang_at; }));
+    reached = Eventually([&] { return bench.engine().written() >= script.hang_at; });
     bench.engine().Kill();
   });
   const Chatted chatted = Chat(&bench, ToolRequest());
   killer.join();
+  CHECK(reached);
   REQUIRE(chatted.status.ok());
   REQUIRE(chatted.calls.size() == 1);
   CHECK(chatted.calls[0].arguments() == "{\"place\": \"Zürich\"}");

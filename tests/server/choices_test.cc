@@ -63,9 +63,10 @@ TEST_CASE("choices: the others begin when the first is past the prompt and score
   request.set_logprobs_from(1);
   {
     FakeScript slow = Saying("abcde");
-    slow.admit_delay = milliseconds(100);
+    slow.admit_delay = milliseconds(400);
     bench.engine->set_script(slow);
     Call call(&bench, request);
+    REQUIRE(Eventually([&] { return bench.engine->started() == 1; }));
     std::this_thread::sleep_for(milliseconds(50));
     CHECK(bench.engine->started() == 1);
     CHECK(call.End().status.ok());
