@@ -50,6 +50,7 @@ void CudaExchange::Attend(const Batch& batch, const DeviceBatch& device,
   if (placement_.ranks > 1 && kind_ == Exchange::kPartial) return AttendPartial();
   params_.max = max_.Get(params.rows * params.heads + 1);
   params_.sum = sum_.Get(params.rows * params.heads + 1);
+  if (placement_.ranks == 1 && selection.entries() != nullptr) return AttendPicks();
   InitSparseMlaCuda(params_, exec_);
   if (placement_.ranks == 1) {
     AttendOwn(0, params.rows);
@@ -99,6 +100,16 @@ void CudaExchange::Run(int64_t first, int64_t rows, const void* kv, const int32_
   p.sum += states;
   p.o += states * p.latent;
   ops_.sparse_mla(p, exec_);
+}
+
+// One rank and nothing but picks: the selection names the rows of the cache itself.
+void CudaExchange::AttendPicks() {
+  SparseMlaParams p = params_;
+  p.kv = cache_.data;
+  p.lists = selection_->entries();
+  p.list_stride = selection_->list_stride();
+  p.counts = selection_->counts();
+  WholeSparseMlaCuda(p, exec_);
 }
 
 void CudaExchange::AttendOwn(int64_t first, int64_t last) {

@@ -30,6 +30,7 @@ class CudaExchange {
               const LatentCache& cache, SparseMlaParams params);
 
  private:
+  void AttendPicks();                              // one rank, all tokens with a selection
   void AttendOwn(int64_t first, int64_t last);     // one rank
   void AttendShared(int64_t first, int64_t last);  // tokens of single-token rows
   void AttendTiles(size_t row);                    // a plan row

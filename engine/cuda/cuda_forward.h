@@ -60,8 +60,8 @@ class CudaForward {
   void MixtureMlp(int layer);
   void Route(int layer);
   void AskRouterHooks(int layer, const RouteParams& route);
-  void Expert(const MatrixGroup& group, const float* x, int64_t x_stride, const int32_t* x_row,
-              float* y);
+  GroupedLinearParams Expert(const MatrixGroup& group, const float* x, int64_t x_stride,
+                             const int32_t* x_row, float* y) const;
 
   void Norm(const float* weight, int32_t dim, double eps, int64_t rows, const float* x, float* out);
   void Linear(const PackedMatrix& weight, int64_t rows, const float* x, int64_t x_stride, float* y,

@@ -92,19 +92,20 @@ void CudaForward::AskRouterHooks(int layer, const RouteParams& route) {
   RouteWeightsCuda(route, exec_);
 }
 
-// One product of every pair with its expert's matrix.
-void CudaForward::Expert(const MatrixGroup& group, const float* x, int64_t x_stride,
-                         const int32_t* x_row, float* y) {
+// The product of every pair with its expert's matrix.
+GroupedLinearParams CudaForward::Expert(const MatrixGroup& group, const float* x, int64_t x_stride,
+                                        const int32_t* x_row, float* y) const {
   GroupedLinearParams p;
   group.Fill(&p);
   p.rows = device_->tokens * config_.experts_per_tok;
+  p.most_rows = device_->tokens;
   p.row_begin = pair_begin_.data();
   p.x_row = x_row;
   p.x = x;
   p.x_stride = x_stride;
   p.y = y;
   p.y_stride = group.n;
-  GroupedLinearCuda(p, exec_);
+  return p;
 }
 
 void CudaForward::MixtureMlp(int layer) {
@@ -125,8 +126,8 @@ void CudaForward::MixtureMlp(int layer) {
   float* act = act_.Get(P * I);
   gather_.Reserve(P * own + T * shared_own + 1);
   float* own_act = gather_.Add(P, moe_, act);
-  Expert(experts.gate, x, D, token_of_.data(), gate);
-  Expert(experts.up, x, D, token_of_.data(), up);
+  GroupedLinearPairCuda(Expert(experts.gate, x, D, token_of_.data(), gate),
+                        Expert(experts.up, x, D, token_of_.data(), up), exec_);
   ops_.silu_mul({P, own, gate, own, up, own, own_act, own}, exec_);
   const int32_t shared_width = config_.shared_intermediate();
   float* shared_act = shared_act_.Get(T * shared_width + 1);
@@ -140,7 +141,7 @@ void CudaForward::MixtureMlp(int layer) {
 
   const int32_t own_d = weights_.host().slices.hidden.count;
   float* pair_out = pair_out_.Get(P * own_d + 1);
-  Expert(experts.down, act, I, nullptr, pair_out);
+  GroupedLinearCuda(Expert(experts.down, act, I, nullptr, pair_out), exec_);
   float* shared_out = shared_out_.Get(T * own_d + 1);
   if (shared_width > 0) {
     Linear(weights.shared.down, T, shared_act, shared_width, shared_out, own_d);

@@ -32,6 +32,7 @@ CudaSelector::CudaSelector(const ModelConfig& config, const Placement& placement
       received_(generation),
       lists_(generation),
       counts_(generation),
+      entries_(generation),
       merged_(generation),
       merged_scores_(generation),
       merged_counts_(generation),
@@ -75,6 +76,8 @@ void CudaSelector::Begin(const Batch& batch, const DeviceBatch& device, int64_t 
   for (IndexerType type : config_.indexer_types) layers += type == IndexerType::kFull ? 1 : 0;
   lists_.Get(T * list_stride_ + 1);
   counts_.Get(T);
+  if (placement_.ranks == 1) entries_.Get(T * list_stride_ + 1);
+  entries_ready_ = false;
   ahead_.Get(layers * S + 1);
   united_.Get(layers * S + 1);
   all_ahead_.Get(layers * S * placement_.ranks + 1);
@@ -120,6 +123,14 @@ void CudaSelector::Select(int layer, const float* q, const float* w, const Index
   layers_.push_back(layer);
   second_.emplace_back();
   PickAll(layer, q, w, keys);
+  if (placement_.ranks == 1) {
+    ListOwn(layer);
+    if (hooks_.override_selection || hooks_.on_selection) {
+      Override(layer);
+      Record();
+    }
+    return;
+  }
   Unite(layer);
   if (device_->best) RankAgain();
   if (device_->certified && eager_) RunSecondRound(q, w, keys);
@@ -246,6 +257,22 @@ void CudaSelector::Unite(int layer) {
   if (device_->certified) unite.any_failed = first_failed_.data();
   unite.layer = layer;
   UniteCuda(unite, exec_);
+}
+
+void CudaSelector::ListOwn(int layer) {
+  OwnListsParams p;
+  p.unite = UniteOf();
+  if (device_->certified) p.unite.any_failed = first_failed_.data();
+  p.unite.layer = layer;
+  p.placement = placement_;
+  p.items = items_.data();
+  p.excluded = excluded_.data();
+  p.pages = device_->pages;
+  p.entries = entries_.data();
+  p.united = united_.data() + static_cast<int64_t>(layers_.size() - 1) * device_->picks;
+  OwnListsCuda(p, exec_);
+  // Every token picked, and nobody changes the lists afterwards.
+  entries_ready_ = device_->picks == device_->tokens && !hooks_.override_selection;
 }
 
 // The second ranking of exact mode, over what all ranks sent.

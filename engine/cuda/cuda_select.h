@@ -13,6 +13,7 @@
 #include "kernels/cuda/context.h"
 #include "kernels/ops/index_select.h"
 #include "kernels/ops/ops.h"
+#include "kernels/ops/own_lists.h"
 #include "kernels/ops/unite.h"
 
 namespace weft {
@@ -35,6 +36,9 @@ class CudaSelector {
   const int32_t* lists() const { return lists_.data(); }
   int64_t list_stride() const { return list_stride_; }
   const int32_t* counts() const { return counts_.data(); }
+  // One rank: beside the lists of picks, rows of the cache; null where a step has other lists too,
+  // or hooks had a word.
+  const int32_t* entries() const { return entries_ready_ ? entries_.data() : nullptr; }
   // Most positions that one rank may hold of any list.
   int32_t rank_capacity() const { return rank_capacity_; }
 
@@ -58,6 +62,7 @@ class CudaSelector {
                             const IndexCache& keys);
   void ShowScores(int layer, size_t begin, size_t end, int64_t stride);
   void Unite(int layer);
+  void ListOwn(int layer);  // one rank
   UniteParams UniteOf() const;
   void RankAgain();
   void Override(int layer);
@@ -96,7 +101,8 @@ class CudaSelector {
   DeviceBuffer<Item> items_, excluded_;  // [S, capacity], [S]
   DeviceBuffer<int32_t> own_counts_;     // [S]
   DeviceBuffer<uint32_t> wire_, received_;
-  DeviceBuffer<int32_t> lists_, counts_;
+  DeviceBuffer<int32_t> lists_, counts_, entries_;
+  bool entries_ready_ = false;
   DeviceBuffer<int32_t> merged_;
   DeviceBuffer<float> merged_scores_;
   DeviceBuffer<int64_t> merged_counts_;

@@ -1,5 +1,6 @@
 #include "engine/cuda/cuda_weights.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace weft {
@@ -24,6 +25,7 @@ void MatrixGroup::Fill(GroupedLinearParams* p) const {
   p->groups = count;
   p->weights = weights;
   p->scales = scales;
+  p->first_column = first_column;
   p->first_columns = first_columns;
   p->dtype = dtype;
   p->n = n;
@@ -87,7 +89,11 @@ MatrixGroup CudaWeights::Group(const std::vector<const PackedMatrix*>& matrices)
   group.weights = pool_.Upload(weights);
   if (first.dtype != DType::kF8E4M3) return group;
   group.scales = pool_.Upload(scales);
-  group.first_columns = pool_.Upload(columns);
+  group.first_column = first.first_column;
+  const auto same = [&](int32_t column) { return column == first.first_column; };
+  if (!std::all_of(columns.begin(), columns.end(), same)) {
+    group.first_columns = pool_.Upload(columns);
+  }
   return group;
 }
 

@@ -15,7 +15,8 @@ struct MatrixGroup {
   int32_t count = 0;
   const void* const* weights = nullptr;    // [count], all on the device
   const float* const* scales = nullptr;    // [count]; null unless FP8
-  const int32_t* first_columns = nullptr;  // [count]; null unless FP8
+  int32_t first_column = 0;                // of all, where first_columns is null
+  const int32_t* first_columns = nullptr;  // [count]; FP8, where they differ
   DType dtype = DType::kF32;
   int32_t n = 0, k = 0;
 

@@ -5,7 +5,7 @@
 // of 32 keys, agree on the running maximum, put the weights of all 64 into shared memory, and each
 // add up one half of the output columns; the tile serves as keys (K-major) and, transposed, as
 // values. One share: the state is read and written in place. Several: partial states go to scratch
-// memory and CombineKernel folds them, and the state, in ascending order of shares.
+// memory and CombineKernel folds them, and the state, always in the same order.
 #pragma once
 
 #include "kernels/cuda/device.cuh"
@@ -176,8 +176,9 @@ __device__ inline void InitState(const SparseMlaParams& p, int64_t row, int head
   });
 }
 
-// Grid: groups of heads, shares, rows.
-__global__ void __launch_bounds__(256, 1) Kernel(SparseMlaParams p, Partial partial) {
+// Grid: groups of heads, shares, rows. fresh: there is no state yet.
+__global__ void __launch_bounds__(256, 1)
+    Kernel(const __grid_constant__ SparseMlaParams p, Partial partial, bool fresh) {
   extern __shared__ uint8_t unaligned[];
   Shared& s = *reinterpret_cast<Shared*>((reinterpret_cast<uintptr_t>(unaligned) + 1023) &
                                          ~uintptr_t{1023});
@@ -189,7 +190,7 @@ __global__ void __launch_bounds__(256, 1) Kernel(SparseMlaParams p, Partial part
   const int begin = static_cast<int>(int64_t{tiles} * share / shares);
   const int end = static_cast<int>(int64_t{tiles} * (share + 1) / shares);
   const int32_t* list = p.lists + row * p.list_stride;
-  if (begin == end && shares == 1) return;
+  if (begin == end && shares == 1 && !fresh) return;
 
   Entries entries;
   entries.Load(list, count, begin);
@@ -198,7 +199,7 @@ __global__ void __launch_bounds__(256, 1) Kernel(SparseMlaParams p, Partial part
   entries.Load(list, count, begin + 1);
   LoadQueries(p, row, head0, s.q);
   State state;
-  InitState(p, row, head0, shares == 1, &state);
+  InitState(p, row, head0, shares == 1 && !fresh, &state);
   const float scale = p.scale * kLog2E;
   for (int tile = begin; tile < end; ++tile) {
     const int stage = (tile - begin) % 2;
@@ -257,26 +258,32 @@ __global__ void __launch_bounds__(256, 1) Kernel(SparseMlaParams p, Partial part
       to_sum[first + head + 8 * r] = state.sum[r] + s.max[0][head + 8 * r];
     }
   }
-  if (begin == end) return;  // an empty share: its sum is zero and its output is not read
+  // An empty share: its sum is zero and its output is not read.
+  if (begin == end && shares > 1) return;
   ForOutputs(&state, [&](int h, int column, float* o) {
     if (head0 + h >= p.heads) return;
     *reinterpret_cast<float2*>(to_o + (first + h) * kLatent + column) = {o[0], o[1]};
   });
 }
 
-// Folds the shares of a head into its state: a block a head and row, four columns a thread.
-__global__ void __launch_bounds__(kLatent / 4)
-    CombineKernel(SparseMlaParams p, Partial partial, int shares) {
+constexpr int kFolds = 4;  // groups of threads that each take every fourth share
+
+// Folds the shares of a head into its state: a block a head and row, four columns a thread of each
+// group. whole: there is no state yet, and the output is divided by the sum.
+__global__ void __launch_bounds__(kFolds* kLatent / 4)
+    CombineKernel(const __grid_constant__ SparseMlaParams p, Partial partial, int shares,
+                  bool whole) {
   __shared__ float weights[kMaxShares];
   __shared__ float sums[kMaxShares];
+  __shared__ float4 folded[kFolds - 1][kLatent / 4];
   const int64_t row = blockIdx.y, head = blockIdx.x;
   const int64_t at = row * p.heads + head;
   const int64_t first = row * shares * p.heads + head;
-  float4* to = reinterpret_cast<float4*>(p.o + at * kLatent) + threadIdx.x;
-  const float4* from = reinterpret_cast<const float4*>(partial.o + first * kLatent) + threadIdx.x;
+  const int column = threadIdx.x % (kLatent / 4), fold = threadIdx.x / (kLatent / 4);
+  const float4* from = reinterpret_cast<const float4*>(partial.o + first * kLatent) + column;
   const int64_t step = int64_t{p.heads} * kLatent / 4;  // between shares
-  float4 o = *to;
-  const float before = p.max[at] * kLog2E, before_sum = p.sum[at];
+  const float before = whole ? kMinusInf : p.max[at] * kLog2E;
+  const float before_sum = whole ? 0.0f : p.sum[at];
   const int i = threadIdx.x;
   if (i < shares) {
     weights[i] = partial.max[first + i * p.heads];
@@ -288,18 +295,35 @@ __global__ void __launch_bounds__(kLatent / 4)
   __syncthreads();
   if (i < shares) weights[i] = weights[i] == max ? 1.0f : Exp2(weights[i] - max);
   __syncthreads();
-  const float factor = before == max ? 1.0f : Exp2(before - max);
-  float sum = before_sum * factor;
-  o = {o.x * factor, o.y * factor, o.z * factor, o.w * factor};
-#pragma unroll 8
-  for (int j = 0; j < shares; ++j) {
+  float4 o{};
+#pragma unroll 12
+  for (int j = fold; j < shares; j += kFolds) {
     // The output of an empty share was not written.
     const float4 v = sums[j] != 0 ? from[j * step] : float4{};
     const float w = weights[j];
-    sum = fmaf(sums[j], w, sum);
     o = {fmaf(v.x, w, o.x), fmaf(v.y, w, o.y), fmaf(v.z, w, o.z), fmaf(v.w, w, o.w)};
   }
-  *to = o;
+  if (fold > 0) folded[fold - 1][column] = o;
+  __syncthreads();
+  if (fold > 0) return;
+#pragma unroll
+  for (int f = 0; f < kFolds - 1; ++f) {
+    const float4 v = folded[f][column];
+    o = {o.x + v.x, o.y + v.y, o.z + v.z, o.w + v.w};
+  }
+  float sum = 0;
+  for (int j = 0; j < shares; ++j) sum = fmaf(sums[j], weights[j], sum);
+  float4* to = reinterpret_cast<float4*>(p.o + at * kLatent) + column;
+  if (whole) {
+    const float divisor = sum == 0 ? 1.0f : sum;  // an empty list: o is zero
+    *to = {o.x / divisor, o.y / divisor, o.z / divisor, o.w / divisor};
+  } else {
+    const float factor = before == max ? 1.0f : Exp2(before - max);
+    const float4 v = *to;
+    *to = {fmaf(v.x, factor, o.x), fmaf(v.y, factor, o.y), fmaf(v.z, factor, o.z),
+           fmaf(v.w, factor, o.w)};
+    sum = fmaf(before_sum, factor, sum);
+  }
   if (threadIdx.x == 0) {
     p.max[at] = max * kLn2;
     p.sum[at] = sum;

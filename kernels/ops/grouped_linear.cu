@@ -1,11 +1,15 @@
-// Two kernels: TensorKernel (bf16 products of a warp, fp32 sums; outputs are the rows of the
+// Three kernels: GroupStreamKernel (bf16 products, few rows a group: weights go once from memory to
+// registers), TensorKernel (bf16 products of a warp, fp32 sums; outputs are the rows of the
 // product, rows of x its columns) and ChainKernel (fp32, the arithmetic rule of the CPU backend).
-// A block takes 64 outputs and one tile of rows of one group; tiles of groups with rows of their
+// A block takes some outputs and one tile of rows of one group; tiles of groups with rows of their
 // own are counted off row_begin, so the host need not know how many rows a group has.
+#include <algorithm>
+
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/fp8.cuh"
+#include "kernels/cuda/weight_stream.cuh"
 #include "kernels/ops/grouped_linear.h"
 #include "kernels/ops/linear.h"
 
@@ -28,30 +32,35 @@ struct Tile {
 // All threads of the block call it.
 __device__ Tile FindTile(const GroupedLinearParams& p, int index, int tile_rows) {
   __shared__ Tile found;
+  __shared__ int upto_warp[32];
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   if (threadIdx.x == 0) found.rows = 0;
-  __syncthreads();
-  if (threadIdx.x < kWarp) {
-    const int lane = threadIdx.x;
-    int before = 0;
-    for (int g0 = 0; g0 < p.groups; g0 += kWarp) {
-      const int g = g0 + lane;
-      const int begin = g < p.groups ? p.row_begin[g] : 0;
-      const int count = g < p.groups ? p.row_begin[g + 1] - begin : 0;
-      const int tiles = (count + tile_rows - 1) / tile_rows;
-      int upto = tiles;
+  int before = 0;  // tiles of earlier groups
+  for (int g0 = 0; g0 < p.groups && before <= index; g0 += blockDim.x) {
+    const int g = g0 + static_cast<int>(threadIdx.x);
+    const int begin = g < p.groups ? p.row_begin[g] : 0;
+    const int count = g < p.groups ? p.row_begin[g + 1] - begin : 0;
+    const int tiles = (count + tile_rows - 1) / tile_rows;
+    int upto = tiles;
 #pragma unroll
-      for (int step = 1; step < kWarp; step *= 2) {
-        const int other = __shfl_up_sync(~0u, upto, step);
-        if (lane >= step) upto += other;
-      }
-      const int at = index - (before + upto - tiles);
-      if (at >= 0 && at < tiles) {
-        const int left = count - at * tile_rows;
-        found = {g, begin + int64_t{at} * tile_rows, left < tile_rows ? left : tile_rows};
-      }
-      before += __shfl_sync(~0u, upto, kWarp - 1);
-      if (before > index) break;
+    for (int step = 1; step < kWarp; step *= 2) {
+      const int other = __shfl_up_sync(~0u, upto, step);
+      if (lane >= step) upto += other;
     }
+    __syncthreads();
+    if (lane == kWarp - 1) upto_warp[warp] = upto;
+    __syncthreads();
+    int total = 0;
+    for (int w = 0; w < static_cast<int>(blockDim.x) / kWarp; ++w) {
+      if (w < warp) upto += upto_warp[w];
+      total += upto_warp[w];
+    }
+    const int at = index - (before + upto - tiles);
+    if (at >= 0 && at < tiles) {
+      const int left = count - at * tile_rows;
+      found = {g, begin + int64_t{at} * tile_rows, left < tile_rows ? left : tile_rows};
+    }
+    before += total;
   }
   __syncthreads();
   return found;
@@ -243,6 +252,57 @@ __global__ void __launch_bounds__(128) TensorKernel(GroupedLinearParams p, bool 
   }
 }
 
+// --- Tensor cores, few rows a group ------------------------------------------------------------
+
+// Row blockIdx.x of what StreamKernel reads, as bf16, padded with zeros to `stride`: rows as they
+// are counted by row_begin, or [groups][rows].
+__global__ void __launch_bounds__(256)
+    RoundKernel(GroupedLinearParams p, int stride, uint32_t* out) {
+  const int64_t at = blockIdx.x;
+  const bool own = p.row_begin != nullptr;
+  const float* x = own ? p.x + XRow(p, at) * p.x_stride
+                       : p.x + at / p.rows * p.x_step + XRow(p, at % p.rows) * p.x_stride;
+  uint32_t* to = out + at * (stride / 2);
+  for (int i = blockIdx.y * 256 + threadIdx.x; i < stride / 2; i += gridDim.y * 256) {
+    const float a = 2 * i < p.k ? x[2 * i] : 0.0f;
+    const float b = 2 * i + 1 < p.k ? x[2 * i + 1] : 0.0f;
+    to[i] = PackBf16(a, b);
+  }
+}
+
+struct Pair {
+  GroupedLinearParams of[2];
+};
+
+// A block of 8 warps: 8 / W tiles of 16 outputs by W warps along k, 8 T rows of one group.
+template <int W, int T, typename Weight, bool kAligned>
+__global__ void __launch_bounds__(256, 2)
+    GroupStreamKernel(const __grid_constant__ Pair pair, const uint16_t* x) {
+  const GroupedLinearParams& p = pair.of[blockIdx.z];
+  Tile tile;
+  int64_t first_x;
+  if (p.row_begin != nullptr) {
+    tile = FindTile(p, blockIdx.x, 8 * T);
+    first_x = tile.row;
+  } else {
+    const int tiles = static_cast<int>(p.rows + 8 * T - 1) / (8 * T);
+    const int group = static_cast<int>(blockIdx.x) / tiles;
+    const int64_t row = static_cast<int>(blockIdx.x) % tiles * int64_t{8 * T};
+    tile = {group, row, static_cast<int>(min(p.rows - row, int64_t{8 * T}))};
+    first_x = group * p.rows + row;
+  }
+  if (tile.rows <= 0) return;
+  const Group group(p, tile.group);
+  const int first = blockIdx.y * (8 / W) * 16;
+  const stream::Source<Weight> source(
+      group.weight, {group.scale, group.first_column, group.blocks}, x + first_x * group.stride,
+      first + threadIdx.x / kWarp / W * 16, p.n, tile.rows, group.stride);
+  float acc[T][4] = {};
+  stream::Sum<W, T, Weight, kAligned>(source, acc);
+  stream::AddWarps<W, T>(acc, tile.rows,
+                         [&](int n, int row, float sum) { Store(p, tile, row, first + n, sum); });
+}
+
 // --- Launch ------------------------------------------------------------------------------------
 
 dim3 Grid(const GroupedLinearParams& p, int tile_rows) {
@@ -274,15 +334,100 @@ void Tensor(const GroupedLinearParams& p, bool few, cudaStream_t stream) {
   }
 }
 
+constexpr int64_t kStreamRows = 32;  // of a group, on average
+
+template <int W, int T, typename Weight>
+void LaunchStream(const Pair& pair, int count, const CudaContext& context, const uint16_t* x) {
+  const GroupedLinearParams& p = pair.of[0];
+  constexpr int kBlockOuts = 8 / W * 16, kRows = 8 * T;
+  const int64_t tiles = p.row_begin != nullptr
+                            ? p.rows / kRows + (p.rows < p.groups ? p.rows : p.groups)
+                            : p.groups * ((p.rows + kRows - 1) / kRows);
+  const dim3 grid(static_cast<unsigned>(tiles),
+                  static_cast<unsigned>((p.n + kBlockOuts - 1) / kBlockOuts),
+                  static_cast<unsigned>(count));
+  // Where slices of a matrix begin within a scale is known on the device alone.
+  const bool aligned = p.first_columns == nullptr && p.first_column % 32 == 0;
+  constexpr bool kScaled = sizeof(Weight) == 1;
+  const auto kernel =
+      aligned ? GroupStreamKernel<W, T, Weight, kScaled> : GroupStreamKernel<W, T, Weight, false>;
+  kernel<<<grid, 256, 0, context.stream()>>>(pair, x);
+}
+
+template <int T, typename Weight>
+void LaunchStream(const Pair& pair, int count, const CudaContext& context, const uint16_t* x) {
+  // Warps along k: of the shape alone, so that a row's result does not depend on the others.
+  const int k = pair.of[0].k;
+  if (k >= 4096) {
+    LaunchStream<4, T, Weight>(pair, count, context, x);
+  } else if (k >= 2048) {
+    LaunchStream<2, T, Weight>(pair, count, context, x);
+  } else {
+    LaunchStream<1, T, Weight>(pair, count, context, x);
+  }
+}
+
+template <typename Weight>
+void Stream(const Pair& pair, int count, const CudaContext& context, int most, uint32_t* x) {
+  const GroupedLinearParams& p = pair.of[0];
+  const int stride = PackedMatrix::RowStride(p.k);
+  const int64_t rows = p.row_begin != nullptr ? p.rows : p.rows * p.groups;
+  const dim3 grid(static_cast<unsigned>(rows), static_cast<unsigned>((stride / 2 + 511) / 512));
+  RoundKernel<<<grid, 256, 0, context.stream()>>>(p, stride, x);
+  WEFT_CUDA_LAUNCHED("grouped_linear (round)");
+  const auto* rounded = reinterpret_cast<const uint16_t*>(x);
+  if (most <= 8) {
+    LaunchStream<1, Weight>(pair, count, context, rounded);
+  } else if (most <= 16) {
+    LaunchStream<2, Weight>(pair, count, context, rounded);
+  } else {
+    LaunchStream<4, Weight>(pair, count, context, rounded);
+  }
+}
+
+// Whether the products fit StreamKernel, and then they are launched.
+bool TakesStream(const Pair& pair, int count, const Exec& exec) {
+  const GroupedLinearParams& p = pair.of[0];
+  if (exec.exact || p.dtype == DType::kF32) return false;
+  const int64_t rows = p.row_begin != nullptr ? p.rows : p.rows * p.groups;
+  const CudaContext& context = CudaContext::From(exec);
+  const auto bytes = static_cast<size_t>(rows * PackedMatrix::RowStride(p.k)) * 2;
+  if (rows > kStreamRows * p.groups || bytes > context.scratch_bytes()) return false;
+  // The most rows of a group: a token has an expert once.
+  const int most = static_cast<int>(std::min(p.most_rows > 0 ? p.most_rows : p.rows, p.rows));
+  auto* x = static_cast<uint32_t*>(context.Scratch(bytes, "grouped_linear"));
+  if (p.dtype == DType::kBF16) {
+    Stream<uint16_t>(pair, count, context, most, x);
+  } else {
+    Stream<uint8_t>(pair, count, context, most, x);
+  }
+  WEFT_CUDA_LAUNCHED("grouped_linear (stream)");
+  return true;
+}
+
 }  // namespace
 
 }  // namespace weft::cuda
 
 namespace weft {
 
+void GroupedLinearPairCuda(const GroupedLinearParams& a, const GroupedLinearParams& b,
+                           const Exec& exec) {
+  const bool alike = a.rows == b.rows && a.n == b.n && a.k == b.k && a.groups == b.groups &&
+                     a.x == b.x && a.x_row == b.x_row && a.row_begin == b.row_begin &&
+                     a.dtype == b.dtype && a.first_column == b.first_column &&
+                     (a.first_columns == nullptr) == (b.first_columns == nullptr);
+  if (alike && a.rows > 0 && a.groups > 0 && a.n > 0 && cuda::TakesStream({{a, b}}, 2, exec)) {
+    return;
+  }
+  GroupedLinearCuda(a, exec);
+  GroupedLinearCuda(b, exec);
+}
+
 void GroupedLinearCuda(const GroupedLinearParams& p, const Exec& exec) {
   WEFT_CUDA_REQUIRE(p.groups <= 65535, "grouped_linear takes at most 65535 groups");
   if (p.rows == 0 || p.groups == 0 || p.n == 0) return;
+  if (cuda::TakesStream({{p, p}}, 1, exec)) return;
   const auto stream = static_cast<cudaStream_t>(exec.stream);
   // Rows of a group, or on average.
   const int64_t rows = p.row_begin != nullptr ? p.rows / p.groups : p.rows;

@@ -14,6 +14,7 @@ struct GroupedLinearParams {
   int32_t groups = 1;  // matrices
   // Rows [row_begin[g], row_begin[g + 1]) are those of group g. Null: each group takes all rows.
   const int32_t* row_begin = nullptr;  // [groups + 1]
+  int64_t most_rows = 0;               // with row_begin: no group has more; 0: unknown
   const int32_t* x_row = nullptr;      // [rows], row of x to read; null: the same number
   const float* x = nullptr;            // row stride x_stride; group g starts at x + g * x_step
   int64_t x_stride = 0;
@@ -37,5 +38,8 @@ struct GroupedLinearParams {
 // exec.exact or fp32 weights: one fma chain per output over ascending k. Else tensor cores, x and
 // weights rounded to bf16, sums in fp32.
 void GroupedLinearCuda(const GroupedLinearParams& params, const Exec& exec);
+// Both, in one launch where they are alike in all but weights, scales and y.
+void GroupedLinearPairCuda(const GroupedLinearParams& a, const GroupedLinearParams& b,
+                           const Exec& exec);
 
 }  // namespace weft

@@ -11,6 +11,7 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/fp8.cuh"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/weight_stream.cuh"
 #include "kernels/ops/grouped_linear.h"
 
 namespace weft::cuda {
@@ -20,22 +21,6 @@ namespace {
 constexpr int kSmallRows = 16;
 
 // --- bf16 weights, few rows --------------------------------------------------------------------
-
-__device__ uint4 LoadOnce(const uint16_t* p) {
-  uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(p));
-  return v;
-}
-
-__device__ uint2 LoadOnce(const uint8_t* p) {
-  uint2 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
-               : "=r"(v.x), "=r"(v.y)
-               : "l"(p));
-  return v;
-}
 
 struct StreamParams {
   int rows, n, stride;  // stride: of a row of weights and of x
@@ -47,106 +32,19 @@ struct StreamParams {
   bool accumulate;
 };
 
-// 8 weights as they are loaded, and as bf16 when they are used; n: output, k: the first input.
-template <typename T>
-struct Eight {
-  uint4 v;
-  __device__ uint4 Bf16(const fp8::Scales&, int, int) const { return v; }
-};
-template <>
-struct Eight<uint8_t> {
-  uint2 v;
-  __device__ uint4 Bf16(const fp8::Scales& scales, int n, int k) const {
-    return scales.Widen(v, n, k);
-  }
-};
-
-constexpr int kSpan = 64;  // inputs that a warp takes before the next of W warps does
-
-// What a warp has in flight: kPieces times 32 inputs of 16 weight rows and 8 T rows of x. A lane
-// holds 8 consecutive inputs of weight rows g and g + 8 and of x rows g, g + 8; their order differs
-// from mma's definition in the same way for both operands, which is a permutation of k. For either
-// T a warp takes the same inputs in the same order.
-template <int W, int T, typename Weight>
-struct Step {
-  static constexpr int kPieces = T == 1 ? 4 : 2;
-  static constexpr int kApart = kPieces / 2 * W * kSpan;  // from one step to the next
-  Eight<Weight> low[kPieces], high[kPieces];
-  uint4 x[T][kPieces];
-
-  __device__ void Load(const Weight* row, const Weight* row8, const uint16_t* x_row, int rows,
-                       int k, int stride) {
-#pragma unroll
-    for (int i = 0; i < kPieces; ++i) {
-      const int at = k + i / 2 * W * kSpan + i % 2 * 32;
-      const bool in = at < stride;
-      low[i] = {};
-      high[i] = {};
-      if (in) low[i].v = LoadOnce(row + at);
-      if (in) high[i].v = LoadOnce(row8 + at);
-#pragma unroll
-      for (int j = 0; j < T; ++j) {
-        const uint16_t* from = x_row + int64_t{8 * j} * stride + at;
-        x[j][i] = in && 8 * j < rows ? *reinterpret_cast<const uint4*>(from) : uint4{};
-      }
-    }
-  }
-  // What Load(.., k, ..) fetched, of outputs n and n8.
-  __device__ void Multiply(const fp8::Scales& scales, int n, int n8, int k,
-                           float (&acc)[T][4]) const {
-#pragma unroll
-    for (int i = 0; i < kPieces; ++i) {
-      const int at = k + i / 2 * W * kSpan + i % 2 * 32 + 8 * static_cast<int>(threadIdx.x % 4);
-      const uint4 a = low[i].Bf16(scales, n, at), b = high[i].Bf16(scales, n8, at);
-#pragma unroll
-      for (int j = 0; j < T; ++j) {
-        Mma(acc[j], a.x, b.x, a.y, b.y, x[j][i].x, x[j][i].y);
-        Mma(acc[j], a.z, b.z, a.w, b.w, x[j][i].z, x[j][i].w);
-      }
-    }
-  }
-};
-
 // A block of 8 warps: 8 / W tiles of 16 outputs by W warps along k; T tiles of 8 rows of x.
-template <int W, int T, typename Weight>
+template <int W, int T, typename Weight, bool kAligned>
 __global__ void __launch_bounds__(256, 2) StreamKernel(StreamParams p) {
-  constexpr int kTiles = 8 / W;
-  __shared__ float part[8][16][8 * T + 1];
-  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  const int g = lane / 4, t = lane % 4;
-  const int first = blockIdx.x * kTiles * 16;  // output
-  const int out = first + warp / W * 16;
-  const int n = min(out + g, p.n - 1), n8 = min(out + g + 8, p.n - 1);  // past the end: not used
-  const Weight* row = static_cast<const Weight*>(p.weights) + int64_t{n} * p.stride + 8 * t;
-  const Weight* row8 = static_cast<const Weight*>(p.weights) + int64_t{n8} * p.stride + 8 * t;
-  const uint16_t* x = p.x + int64_t{g} * p.stride + 8 * t;
+  const int first = blockIdx.x * (8 / W) * 16;  // output
+  const stream::Source<Weight> source(p.weights, p.scales, p.x,
+                                      first + threadIdx.x / kWarp / W * 16, p.n, p.rows, p.stride);
   float acc[T][4] = {};
-  constexpr int kApart = Step<W, T, Weight>::kApart;
-  Step<W, T, Weight> even, odd;  // one is on its way while the other is used
-  int k = warp % W * kSpan;
-  even.Load(row, row8, x, p.rows - g, k, p.stride);
-  odd.Load(row, row8, x, p.rows - g, k + kApart, p.stride);
-  for (; k < p.stride; k += 2 * kApart) {
-    even.Multiply(p.scales, n, n8, k, acc);
-    even.Load(row, row8, x, p.rows - g, k + 2 * kApart, p.stride);
-    odd.Multiply(p.scales, n, n8, k + kApart, acc);
-    odd.Load(row, row8, x, p.rows - g, k + 3 * kApart, p.stride);
-  }
-#pragma unroll
-  for (int j = 0; j < T; ++j) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) part[warp][g + i / 2 * 8][8 * j + 2 * t + i % 2] = acc[j][i];
-  }
-  __syncthreads();
-  for (int i = threadIdx.x; i < kTiles * 16 * 8 * T; i += 256) {
-    const int n = i % (kTiles * 16), m = i / (kTiles * 16);
-    if (m >= p.rows || first + n >= p.n) continue;
-    float sum = 0;
-#pragma unroll
-    for (int w = 0; w < W; ++w) sum += part[n / 16 * W + w][n % 16][m];
+  stream::Sum<W, T, Weight, kAligned>(source, acc);
+  stream::AddWarps<W, T>(acc, p.rows, [&](int n, int m, float sum) {
+    if (first + n >= p.n) return;
     float* y = p.y + m * p.y_stride + first + n;
     *y = p.accumulate ? *y + sum : sum;
-  }
+  });
 }
 
 // --- bf16 weights, many rows -------------------------------------------------------------------
@@ -177,20 +75,14 @@ void* RoundX(const LinearParams& p, int64_t row, int64_t rows, const CudaContext
 
 template <int T, typename Weight>
 void Stream(const StreamParams& p, const CudaContext& context) {
-  const auto launch = [&](auto kernel, int outputs) {
-    kernel<<<static_cast<unsigned>((p.n + outputs - 1) / outputs), 256, 0, context.stream()>>>(p);
-  };
-  // As few warps along k as still give every multiprocessor two blocks; a function of N alone.
-  const int tiles = (p.n + 15) / 16;
-  if (tiles >= 2 * 8 * context.sms()) {
-    launch(StreamKernel<1, T, Weight>, 128);
-  } else if (tiles >= 2 * 4 * context.sms()) {
-    launch(StreamKernel<2, T, Weight>, 64);
-  } else if (tiles >= 2 * 2 * context.sms()) {
-    launch(StreamKernel<4, T, Weight>, 32);
-  } else {
-    launch(StreamKernel<8, T, Weight>, 16);
-  }
+  // A function of N alone.
+  stream::WithWarps((p.n + 15) / 16, context.sms(), [&](auto warps) {
+    constexpr int kW = decltype(warps)::value, kOuts = 8 / kW * 16;
+    constexpr bool kScaled = sizeof(Weight) == 1;
+    const auto kernel = p.scales.first_column % 32 == 0 ? StreamKernel<kW, T, Weight, kScaled>
+                                                        : StreamKernel<kW, T, Weight, false>;
+    kernel<<<static_cast<unsigned>((p.n + kOuts - 1) / kOuts), 256, 0, context.stream()>>>(p);
+  });
 }
 
 template <typename Weight>

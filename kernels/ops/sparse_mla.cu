@@ -29,7 +29,8 @@ __device__ float LatentAt<uint8_t>(const SparseMlaParams& p, int32_t row, int d)
 // A tile of valid keys is widened into shared memory; then each warp has its head's 32 scores, one
 // a lane, moves the state once, and adds the weighted rows in list order.
 template <typename T>
-__global__ void __launch_bounds__(kHeads* kWarp) PlainKernel(SparseMlaParams p) {
+__global__ void __launch_bounds__(kHeads* kWarp)
+    PlainKernel(const __grid_constant__ SparseMlaParams p) {
   extern __shared__ float shared[];
   __shared__ int32_t entries[kKeys];
   __shared__ int32_t found;
@@ -125,7 +126,9 @@ int64_t Shares(const SparseMlaParams& p, const CudaContext& context, int64_t sha
       1, std::min({context.sms() / blocks, tiles, held, int64_t{mla::kMaxShares}}));
 }
 
-void Tensor(const SparseMlaParams& p, const CudaContext& context) {
+// whole: without Init before, and divided by the sum.
+void Tensor(const SparseMlaParams& p, bool whole, const Exec& exec) {
+  const CudaContext& context = CudaContext::From(exec);
   WEFT_CUDA_CHECK(cudaFuncSetAttribute(mla::Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                        mla::kSharedBytes));
   const int64_t states = p.rows * p.heads;
@@ -140,12 +143,15 @@ void Tensor(const SparseMlaParams& p, const CudaContext& context) {
   }
   const dim3 grid(static_cast<unsigned>((p.heads + mla::kHeads - 1) / mla::kHeads),
                   static_cast<unsigned>(shares), static_cast<unsigned>(p.rows));
-  mla::Kernel<<<grid, 256, mla::kSharedBytes, context.stream()>>>(p, partial);
+  mla::Kernel<<<grid, 256, mla::kSharedBytes, context.stream()>>>(p, partial, whole);
   WEFT_CUDA_LAUNCHED("sparse_mla");
-  if (shares == 1) return;
+  if (shares == 1) {
+    if (whole) FinishSparseMlaCuda(p, nullptr, exec);
+    return;
+  }
   const dim3 heads(static_cast<unsigned>(p.heads), static_cast<unsigned>(p.rows));
-  mla::CombineKernel<<<heads, mla::kLatent / 4, 0, context.stream()>>>(p, partial,
-                                                                       static_cast<int>(shares));
+  mla::CombineKernel<<<heads, mla::kFolds * mla::kLatent / 4, 0, context.stream()>>>(
+      p, partial, static_cast<int>(shares), whole);
 }
 
 bool FitsTensor(const SparseMlaParams& p) {
@@ -174,12 +180,9 @@ __global__ void FinishKernel(SparseMlaParams p, float* lse) {
   for (int d = threadIdx.x; d < p.latent; d += blockDim.x) p.o[at * p.latent + d] /= sum;
 }
 
-}  // namespace
-
-void SparseMla(const SparseMlaParams& params, const Exec& exec) {
-  if (params.rows == 0 || params.heads == 0) return;
+// whole: tensor cores, see Tensor.
+void Launch(const SparseMlaParams& params, bool tensor, bool whole, const Exec& exec) {
   const CudaContext& context = CudaContext::From(exec);
-  const bool tensor = !exec.exact && FitsTensor(params);
   for (int64_t row = 0; row < params.rows; row += kMaxRows) {
     SparseMlaParams p = params;
     p.rows = std::min(kMaxRows, params.rows - row);
@@ -190,7 +193,7 @@ void SparseMla(const SparseMlaParams& params, const Exec& exec) {
     p.sum += row * p.heads;
     p.o += row * p.heads * p.latent;
     if (tensor) {
-      Tensor(p, context);
+      Tensor(p, whole, exec);
     } else if (p.kv_dtype == DType::kBF16) {
       Plain<uint16_t>(p, context.stream());
     } else if (p.kv_dtype == DType::kF8E4M3) {
@@ -202,9 +205,24 @@ void SparseMla(const SparseMlaParams& params, const Exec& exec) {
   }
 }
 
+}  // namespace
+
+void SparseMla(const SparseMlaParams& params, const Exec& exec) {
+  if (params.rows == 0 || params.heads == 0) return;
+  Launch(params, !exec.exact && FitsTensor(params), /*whole=*/false, exec);
+}
+
 }  // namespace weft::cuda
 
 namespace weft {
+
+void WholeSparseMlaCuda(const SparseMlaParams& p, const Exec& exec) {
+  if (p.rows == 0 || p.heads == 0) return;
+  if (!exec.exact && cuda::FitsTensor(p)) return cuda::Launch(p, true, /*whole=*/true, exec);
+  InitSparseMlaCuda(p, exec);
+  cuda::SparseMla(p, exec);
+  FinishSparseMlaCuda(p, nullptr, exec);
+}
 
 void InitSparseMlaCuda(const SparseMlaParams& p, const Exec& exec) {
   if (p.rows * p.heads == 0) return;

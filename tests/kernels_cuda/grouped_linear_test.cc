@@ -110,9 +110,9 @@ std::string Text(DType dtype, bool exact, int64_t rows, int32_t n, int32_t k) {
 }
 
 void CheckExperts(Random* random, DType dtype, bool exact, const std::vector<int32_t>& counts,
-                  int32_t n, int32_t k) {
+                  int32_t n, int32_t k, int32_t first_column) {
   const int groups = static_cast<int>(counts.size());
-  const Matrices m(random, groups, n, k, dtype, dtype == DType::kF8E4M3 ? 67 : 0);
+  const Matrices m(random, groups, n, k, dtype, first_column);
   std::vector<int32_t> begin{0};
   for (int32_t count : counts) begin.push_back(begin.back() + count);
   const int32_t rows = begin.back(), tokens = 9;
@@ -206,9 +206,15 @@ GPU_TEST("grouped_linear: experts with rows of their own, heads, FP8 weights") {
   Random random(5);
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3}) {
     for (const bool exact : {true, false}) {
-      CheckExperts(&random, dtype, exact, {3, 0, 1, 0, 17, 64, 65, 0}, 72, 200);
-      CheckExperts(&random, dtype, exact, {0, 0, 0, 1}, 16, 33);
-      CheckExperts(&random, dtype, exact, {200, 100, 77}, 130, 64);
+      // Where 32 inputs share a scale and where they do not; 2200 and 4160: by more warps.
+      for (const int32_t first : {64, 67}) {
+        const int32_t column = dtype == DType::kF8E4M3 ? first : 0;
+        CheckExperts(&random, dtype, exact, {3, 0, 1, 0, 17, 64, 65, 0}, 72, 200, column);
+        CheckExperts(&random, dtype, exact, {0, 0, 0, 1}, 16, 33, column);
+        CheckExperts(&random, dtype, exact, {200, 100, 77}, 130, 64, column);
+        CheckExperts(&random, dtype, exact, {1, 9, 0, 33}, 70, 2200, column);
+        CheckExperts(&random, dtype, exact, {2, 0, 12}, 40, 4160, column);
+      }
       for (const int64_t rows : {1, 5, 16, 17, 70}) {
         CheckHeads(&random, dtype, exact, rows, 65, 48);
         CheckHeads(&random, dtype, exact, rows, 128, 130);
