@@ -130,6 +130,8 @@ void Load(const EngineOptions& options, const CheckpointFolder& folder, Ready* r
   ready->run.audit = options.audit;
   ready->run.exchange_bytes = options.exchange_memory;
   ready->partition = PartitionOf(options, ready->config, ready->comm->size());
+  ready->run.partition = ready->partition;
+  ready->run.deterministic = options.deterministic;
   if (!options.capture.path.empty()) {
     ready->capture = std::make_unique<Capture>(options.capture, ready->config, ready->fingerprint,
                                                ready->run.placement, ready->comm.get());

@@ -42,6 +42,7 @@ std::unique_ptr<Communicator> Connect(const EngineOptions& options, const Ready&
   comm.nccl_id = ready.backend.nccl_id;
   comm.ranks = ready.backend.ranks;
   comm.init_timeout = Milliseconds(options.startup_timeout);
+  comm.ordered_sums = options.deterministic;
   comm.on_failure = EndProcess;
   auto made = MakeDeviceCommunicator(comm, ready.comm.get());
   made->SetDeadline(Milliseconds(options.step_timeout));
@@ -101,8 +102,9 @@ void LoadCuda(const EngineOptions& options, const CheckpointFolder& folder, Read
   PlanTogether(request, ready);
   ready->isa = "cuda";
   ready->computing = request.where;
-  ready->runner = MakeCudaRunner(ready->config, folder, ready->run, ready->device_comm.get(),
-                                 ready->context.get(), ready->hooks, ProgressPrinter(rank));
+  ready->runner =
+      MakeCudaRunner(ready->config, folder, ready->run, ready->device_comm.get(), ready->comm.get(),
+                     ready->context.get(), ready->hooks, ProgressPrinter(rank));
 }
 #else
 void LoadCuda(const EngineOptions&, const CheckpointFolder&, Ready*) {

@@ -107,6 +107,10 @@ void AddModelOptions(CLI::App& app, EngineOptions* o) {
       ->check(CLI::Range(0, 1023));
   AddChoice(app, "--share-device", &o->share_device, kSwitch,
             "let several ranks use one GPU, exchanging through the host: slow, for tests");
+  AddChoice(app, "--deterministic", &o->deterministic, kSwitch,
+            "on GPUs: a request gives the same tokens alone or in any batch, in any chunking and "
+            "after a failure, as it always does on the CPU; products then run in fp32, which is "
+            "slower, prompts most");
   app.add_option("--startup-timeout", o->startup_timeout, "seconds to wait for missing ranks")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -139,10 +143,8 @@ void AddSelectionOptions(CLI::App& app, EngineOptions* o) {
                                                     : "must be in (0, 1], got " + text;
       });
   AddChoice(app, "--m-rule", &o->m_rule, kRules, "how m follows from K, G and gamma");
-  app.add_option(
-         "--audit", o->audit,
-         "share of queries that are also ranked exactly, to check certificates and recall; CPU "
-         "backend alone")
+  app.add_option("--audit", o->audit,
+                 "share of queries that are also ranked exactly, to check certificates and recall")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   AddChoice(app, "--placement", &o->rotated, kPlacements, "how positions are spread over ranks");
@@ -237,12 +239,6 @@ bool ParseOptions(int argc, char** argv, EngineOptions* options, int* exit_code)
     if (options->experts != ExpertSharing::kAuto && !options->reduce) {
       throw CLI::ValidationError("--experts", "needs --partition reduce");
     }
-    if (options->backend == Backend::kCuda && options->reduce) {
-      throw CLI::ValidationError("--partition", "reduce is for --backend cpu");
-    }
-    if (options->backend == Backend::kCuda && !options->capture.path.empty()) {
-      throw CLI::ValidationError("--capture", "is for --backend cpu");
-    }
     ReadCaptureTexts(capture, &options->capture);
   } catch (const CLI::ParseError& error) {
     // One voice for the job, before MPI runs.
@@ -274,6 +270,7 @@ Settings SettingsOf(const EngineOptions& o, const std::string& fingerprint) {
           {"index_dtype", Name(o.index_dtype)},
           {"page_tokens", std::to_string(o.page_tokens)},
           {"backend", Name(o.backend)},
+          {"deterministic", o.deterministic ? "on" : "off"},
           {"exchange", Name(o.exchange)},
           {"exchange_memory", std::to_string(o.exchange_memory)},
           {"max_step_tokens", std::to_string(o.max_step_tokens)},

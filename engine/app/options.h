@@ -60,6 +60,7 @@ struct EngineOptions {
   Backend backend = Backend::kAuto;
   std::vector<int32_t> devices;  // GPUs by local rank; empty: as the driver counts them
   bool share_device = false;     // several ranks on a GPU
+  bool deterministic = false;    // on GPUs
   double startup_timeout = 600;  // seconds to wait for missing ranks
   double step_timeout = 300;     // seconds a collective may take
   std::string log_level = "info";

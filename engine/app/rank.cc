@@ -32,8 +32,9 @@ std::string PlacementName(const Placement& placement) {
 }
 
 EngineIdentity IdentityOf(const EngineOptions& options, const Ready& ready) {
-  // On GPUs products run on bf16 tensor cores, unless the cache asks for more (MakeCudaRunner).
-  const bool bf16 = ready.backend.cuda && options.kv_dtype != DType::kF32;
+  // On GPUs products run on bf16 tensor cores, unless the cache or --deterministic asks for more
+  // (MakeCudaRunner).
+  const bool bf16 = ready.backend.cuda && options.kv_dtype != DType::kF32 && !options.deterministic;
   std::string arithmetic =
       std::string(ready.backend.cuda ? "cuda " : "cpu ") + (bf16 ? "bf16" : "fp32");
   arithmetic +=
@@ -67,25 +68,11 @@ SchedulerOptions SchedulingOf(const EngineOptions& options, const Ready& ready,
   return scheduling;
 }
 
-// The first option given that the CPU alone knows, or "".
-std::string OnlyOnCpu(const EngineOptions& options) {
-  if (options.audit > 0) return "--audit";
-  if (options.reduce) return "--partition reduce";
-  if (!options.capture.path.empty()) return "--capture";
-  return "";
-}
-
 // Rank 0's choice for all.
 BackendDecision Decide(const EngineOptions& options, const RankFacts& own,
                        const std::vector<Settings>& others) {
   std::vector<RankFacts> facts = {own};
   for (const Settings& settings : others) facts.push_back(ToRankFacts(settings));
-  const std::string only_cpu = OnlyOnCpu(options);
-  if (options.backend == Backend::kAuto && !only_cpu.empty()) {
-    BackendDecision decision = DecideBackend(Backend::kCpu, false, false, facts);
-    decision.reason = "backend cpu: " + only_cpu + " is not for GPUs";
-    return decision;
-  }
 #if WEFT_CUDA
   BackendDecision decision =
       DecideBackend(options.backend, options.share_device, HaveNccl(), facts);
@@ -138,7 +125,7 @@ void Lead(const EngineOptions& options, ControlServer* control,
   if (options.max_waiting_per_client > 0) {
     limits.max_waiting_per_client = options.max_waiting_per_client;
   }
-  if (!ready->backend.cuda) limits.layers = ready->config.layers;  // GPUs do not tell selections
+  limits.layers = ready->config.layers;
   SelectionDefaults defaults;
   defaults.mode = options.selection;
   defaults.topk = options.index_topk;

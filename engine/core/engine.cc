@@ -163,6 +163,10 @@ void Engine::Postprocess(const StepPlan& plan, const StepResult& result, Clock::
     }
     sequence.cached = row.start + row.count;
     sequence.counted = std::max(sequence.counted, sequence.cached);
+    if (done.broken) {
+      FailBroken(sequence);
+      continue;
+    }
     (row.prefill ? sequence.prefill : sequence.decode).Add(done.figures);
     if (!done.logprobs.empty()) {
       const auto scored = static_cast<int32_t>(done.logprobs.size());
@@ -232,6 +236,16 @@ void Engine::Finish(Sequence& sequence, FinishReason reason, int32_t stop_id) {
   event.decode = sequence.decode;
   sequence.leaving = true;
   sequence.sink(std::move(event));
+}
+
+// The model computed no numbers, by its weights or a fault: a token would be made up.
+void Engine::FailBroken(Sequence& sequence) {
+  if (sequence.leaving) return;
+  sequence.leaving = true;
+  sequence.sink(
+      FailedEvent{{Code::kInternal, "the model's logits hold NaN or infinity up to position " +
+                                        std::to_string(sequence.cached - 1) +
+                                        ", so that no token can be drawn"}});
 }
 
 void Engine::FailAll(const Status& status) {

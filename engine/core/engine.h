@@ -94,6 +94,7 @@ class Engine {
   void TakeToken(Sequence& sequence, const RowResult& done, Clock::time_point now);
   void FinishIfDone(Sequence& sequence, Clock::time_point now);
   void Finish(Sequence& sequence, FinishReason reason, int32_t stop_id);
+  void FailBroken(Sequence& sequence);
   void FailAll(const Status& status);
   Status Check(const EngineRequest& request) const;
   int32_t LocalTopm(int32_t topk, double gamma);

@@ -15,9 +15,6 @@ constexpr int32_t kMaxPriority = 10;
 constexpr size_t kMostTraced = 65536;  // lists a request
 
 Status CheckTrace(const EngineRequest& request, int32_t layers) {
-  if (layers == 0 && !request.traced_layers.empty()) {
-    return Status::Invalid("selected is told by --backend cpu alone");
-  }
   for (int32_t layer : request.traced_layers) {
     if (layer < 0 || layer >= layers) {
       return Status::Invalid("selected.layers must be in [0, " + std::to_string(layers) +

@@ -31,9 +31,9 @@ void CudaForward::ProjectQueries(int layer) {
   Norm(vectors.input_norm, config_.hidden, config_.rms_norm_eps, T, hidden_.data(), x);
 
   float* q_lora = q_lora_x_.Get(T * config_.q_lora);
-  float* own = gather_.Add(T, q_lora_, q_lora);
+  float* own = join_.AddInput(T, q_lora_, q_lora);
   Linear(weights.q_a, T, x, D, own, weights.q_a.n);
-  gather_.Run();
+  join_.Run();
   Norm(vectors.q_a_norm, config_.q_lora, kLoraNormEps, T, q_lora, q_lora);
 
   const int32_t own_heads = weights_.host().slices.heads.count;
@@ -142,7 +142,7 @@ void CudaForward::Attend(int layer) {
   }
 
   float* heads = heads_.Get(T * config_.heads * dv);
-  float* own_v = gather_.Add(T, heads_v_, heads);
+  float* own_v = join_.AddInput(T, heads_v_, heads);
   if (own_heads > 0) {
     GroupedLinearParams p;
     weights_.layer(layer).w_v.Fill(&p);
@@ -155,12 +155,12 @@ void CudaForward::Attend(int layer) {
     p.y_step = dv;
     GroupedLinearCuda(p, exec_);
   }
-  gather_.Run();
+  join_.Run();
 
   float* out = block_out_.Get(T * D);
-  float* own_out = gather_.Add(T, hidden_split_, out);
-  Linear(weights.o, T, heads, int64_t{config_.heads} * dv, own_out, weights.o.n);
-  gather_.Run();
+  float* own_out = join_.AddOutput(T, hidden_split_, out);
+  Linear(weights.o, T, heads, weights_.host().slices.o_inputs.count, own_out, weights.o.n);
+  join_.Run();
   ops_.add({T * D, hidden_.data(), out}, exec_);
 }
 

@@ -1,6 +1,7 @@
 #include "engine/cuda/cuda_exchange.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "kernels/ops/ops.h"
 
@@ -15,7 +16,7 @@ constexpr int64_t kListBytes = int64_t{128} << 20;
 CudaExchange::CudaExchange(Exchange exchange, const Placement& placement,
                            const std::vector<int32_t>& heads, Communicator* comm,
                            CudaContext* context, const Exec& exec, int64_t workspace_bytes,
-                           int64_t* generation)
+                           bool deterministic, int64_t* generation)
     : kind_(exchange),
       placement_(placement),
       head_counts_(heads),
@@ -24,6 +25,7 @@ CudaExchange::CudaExchange(Exchange exchange, const Placement& placement,
       ops_(*CudaOps()),
       exec_(exec),
       workspace_bytes_(workspace_bytes),
+      deterministic_(deterministic),
       max_(generation),
       sum_(generation),
       lists_(generation),
@@ -58,7 +60,7 @@ void CudaExchange::Attend(const Batch& batch, const DeviceBatch& device,
     const auto rows = static_cast<int64_t>(batch.plan->rows.size());
     const auto single = [&](int64_t r) {
       const PlanRow& row = batch.plan->rows[static_cast<size_t>(r)];
-      return row.count == 1 && row.selection.mode != SelectionMode::kDense;
+      return (row.count == 1 || deterministic_) && row.selection.mode != SelectionMode::kDense;
     };
     for (int64_t r = 0; r < rows;) {
       if (!single(r)) {
@@ -165,7 +167,11 @@ void CudaExchange::AttendShared(int64_t first, int64_t last) {
 void CudaExchange::AttendTiles(size_t row) {
   const int64_t first = batch_->row_begin[row], last = batch_->row_begin[row + 1];
   const int32_t position = batch_->position[static_cast<size_t>(last - 1)];
-  const int64_t row_bytes = cache_.RowBytes(), block = placement_.block;
+  const int64_t row_bytes = cache_.RowBytes();
+  // Attention goes over a tile in steps of 32 entries: of dense tokens, at the same positions
+  // whatever the tile.
+  const int64_t block =
+      deterministic_ ? std::lcm(int64_t{placement_.block}, int64_t{32}) : int64_t{placement_.block};
   const int64_t slots = (placement_.MaxVisibleCount(position) + block - 1) / block * block;
   const int64_t fit = workspace_bytes_ / (row_bytes * placement_.ranks) / block * block;
   const int64_t tile = std::clamp<int64_t>(fit, block, slots);

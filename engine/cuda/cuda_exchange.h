@@ -19,10 +19,11 @@ namespace weft {
 
 class CudaExchange {
  public:
-  // heads: of every rank.
+  // heads: of every rank. deterministic: how a list is cut never depends on the other tokens of
+  // the step, so every token but the dense ones has its rows gathered by itself.
   CudaExchange(Exchange exchange, const Placement& placement, const std::vector<int32_t>& heads,
                Communicator* comm, CudaContext* context, const Exec& exec, int64_t workspace_bytes,
-               int64_t* generation);
+               bool deterministic, int64_t* generation);
 
   // params: rows, heads, latent, rope, scale, q and o as for SparseMla; o is written, divided.
   // Lists longer than the selection's stride are those of dense tokens.
@@ -49,6 +50,7 @@ class CudaExchange {
   const Ops& ops_;
   const Exec exec_;
   const int64_t workspace_bytes_;
+  const bool deterministic_;
 
   const Batch* batch_ = nullptr;
   const DeviceBatch* device_ = nullptr;

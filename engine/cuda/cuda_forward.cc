@@ -8,9 +8,11 @@
 namespace weft {
 namespace {
 
-// fp32 latents are for parity: then everything is exact.
+// fp32 latents are for parity: then everything is exact. So it is where a row's result must not
+// depend on the other rows: exact products are one chain an output, exact attention goes over a
+// list in steps of 32 from its beginning.
 Exec ExecFor(const RunnerOptions& options, CudaContext* context) {
-  return context->exec(options.cache.kv_dtype == DType::kF32);
+  return context->exec(options.cache.kv_dtype == DType::kF32 || options.deterministic);
 }
 
 }  // namespace
@@ -25,13 +27,13 @@ CudaForward::CudaForward(const ModelConfig& config, const CheckpointFolder& fold
       ops_(*CudaOps()),
       hooks_(hooks),
       weights_(config, folder, options.placement.ranks > 1 ? comm->rank() : 0,
-               options.placement.ranks, progress),
+               options.placement.ranks, options.partition, progress),
       caches_(config, options.cache),
-      gather_(options.placement.ranks, comm, exec_, &generation_),
+      join_(options.placement.ranks, options.partition, comm, exec_, &generation_),
       selector_(config, options.placement, comm, context, exec_, hooks, &generation_),
       exchange_(options.exchange, options.placement,
                 CountsOf(config.heads, 1, options.placement.ranks), comm, context, exec_,
-                options.exchange_bytes, &generation_),
+                options.exchange_bytes, options.deterministic, &generation_),
       kept_(&generation_),
       hidden_(&generation_),
       normed_(&generation_),
@@ -120,6 +122,12 @@ void CudaForward::Norm(const float* weight, int32_t dim, double eps, int64_t row
 void CudaForward::Linear(const PackedMatrix& weight, int64_t rows, const float* x, int64_t x_stride,
                          float* y, int64_t y_stride) {
   if (weight.n == 0 || rows == 0) return;
+  if (weight.k == 0) {  // an empty sum
+    const auto width = static_cast<size_t>(weight.n) * sizeof(float);
+    WEFT_CUDA_CHECK(cudaMemset2DAsync(y, static_cast<size_t>(y_stride) * sizeof(float), 0, width,
+                                      static_cast<size_t>(rows), context_->stream()));
+    return;
+  }
   ops_.linear({rows, x, x_stride, weight, y, y_stride, false}, exec_);
 }
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "engine/cuda/cuda_caches.h"
-#include "engine/cuda/cuda_column_gather.h"
 #include "engine/cuda/cuda_exchange.h"
 #include "engine/cuda/cuda_select.h"
+#include "engine/cuda/cuda_slice_join.h"
 #include "engine/cuda/cuda_weights.h"
 #include "engine/cuda/device_batch.h"
 #include "engine/run/hooks.h"
@@ -78,7 +78,7 @@ class CudaForward {
   const Hooks& hooks_;
   const CudaWeights weights_;
   CudaCaches caches_;
-  CudaColumnGather gather_;
+  CudaSliceJoin join_;
   CudaSelector selector_;
   CudaExchange exchange_;
 

@@ -30,17 +30,19 @@ void CudaForward::DenseMlp(const LayerWeights& weights) {
   Linear(weights.mlp.gate, T, normed_.data(), D, gate, own);
   Linear(weights.mlp.up, T, normed_.data(), D, up, own);
   float* act = act_.Get(T * config_.intermediate);
-  float* own_act = gather_.Add(T, intermediate_, act);
+  float* own_act = join_.AddInput(T, intermediate_, act);
   ops_.silu_mul({T, own, gate, own, up, own, own_act, own}, exec_);
-  gather_.Run();
+  join_.Run();
 
   float* out = block_out_.Get(T * D);
-  float* own_out = gather_.Add(T, hidden_split_, out);
-  Linear(weights.mlp.down, T, act, config_.intermediate, own_out, weights.mlp.down.n);
-  gather_.Run();
+  float* own_out = join_.AddOutput(T, hidden_split_, out);
+  Linear(weights.mlp.down, T, act, weights_.host().slices.intermediate_inputs.count, own_out,
+         weights.mlp.down.n);
+  join_.Run();
 }
 
-// Chooses experts and lays the (token, expert) pairs out expert by expert.
+// Chooses experts and lays the (token, expert) pairs of experts held here out expert by expert. The
+// others share one more place, past the last pair.
 void CudaForward::Route(int layer) {
   const LayerWeights& weights = weights_.host().layers[static_cast<size_t>(layer)];
   const int64_t T = device_->tokens;
@@ -69,6 +71,8 @@ void CudaForward::Route(int layer) {
   order.pair_of = pair_of_.Get(T * k);
   order.token_of = token_of_.Get(T * k);
   order.histogram = histogram_.Get(E);
+  order.first_expert = weights_.host().slices.first_expert;
+  order.expert_step = weights_.host().slices.expert_step;
   PairOrderCuda(order, exec_);
 }
 
@@ -124,36 +128,41 @@ void CudaForward::MixtureMlp(int layer) {
   float* gate = gate_.Get(most);
   float* up = up_.Get(most);
   float* act = act_.Get(P * I);
-  gather_.Reserve(P * own + T * shared_own + 1);
-  float* own_act = gather_.Add(P, moe_, act);
+  join_.Reserve(P * own + T * shared_own + 1);
+  float* own_act = join_.AddInput(P, moe_, act);
   GroupedLinearPairCuda(Expert(experts.gate, x, D, token_of_.data(), gate),
                         Expert(experts.up, x, D, token_of_.data(), up), exec_);
   ops_.silu_mul({P, own, gate, own, up, own, own_act, own}, exec_);
   const int32_t shared_width = config_.shared_intermediate();
   float* shared_act = shared_act_.Get(T * shared_width + 1);
   if (shared_width > 0) {
-    float* own_shared = gather_.Add(T, shared_, shared_act);
+    float* own_shared = join_.AddInput(T, shared_, shared_act);
     Linear(weights.shared.gate, T, x, D, gate, shared_own);
     Linear(weights.shared.up, T, x, D, up, shared_own);
     ops_.silu_mul({T, shared_own, gate, shared_own, up, shared_own, own_shared, shared_own}, exec_);
   }
-  gather_.Run();
+  join_.Run();
 
   const int32_t own_d = weights_.host().slices.hidden.count;
-  float* pair_out = pair_out_.Get(P * own_d + 1);
-  GroupedLinearCuda(Expert(experts.down, act, I, nullptr, pair_out), exec_);
+  float* pair_out = pair_out_.Get((P + 1) * own_d + 1);
+  GroupedLinearCuda(
+      Expert(experts.down, act, weights_.host().slices.moe_inputs.count, nullptr, pair_out), exec_);
+  // Of experts held elsewhere.
+  WEFT_CUDA_CHECK(cudaMemsetAsync(pair_out + P * own_d, 0,
+                                  static_cast<size_t>(own_d) * sizeof(float), context_->stream()));
   float* shared_out = shared_out_.Get(T * own_d + 1);
   if (shared_width > 0) {
-    Linear(weights.shared.down, T, shared_act, shared_width, shared_out, own_d);
+    Linear(weights.shared.down, T, shared_act, weights_.host().slices.shared_inputs.count,
+           shared_out, own_d);
   } else {
     WEFT_CUDA_CHECK(cudaMemsetAsync(shared_out, 0, static_cast<size_t>(T * own_d) * sizeof(float),
                                     context_->stream()));
   }
   float* out = block_out_.Get(T * D);
-  float* own_out = gather_.Add(T, hidden_split_, out);
+  float* own_out = join_.AddOutput(T, hidden_split_, out);
   ops_.combine({T, own_d, k, pair_out, pair_of_.data(), route_w_.data(), shared_out, own_out},
                exec_);
-  gather_.Run();
+  join_.Run();
 }
 
 }  // namespace weft

@@ -7,8 +7,10 @@
 
 #include "engine/cuda/cuda_forward.h"
 #include "engine/cuda/cuda_sample.h"
+#include "engine/run/audit.h"
 #include "engine/run/sampling/token_counts.h"
 #include "engine/run/tally.h"
+#include "engine/run/trace.h"
 
 namespace weft {
 namespace {
@@ -42,7 +44,8 @@ class CudaGraph {
   cudaGraphExec_t exec_ = nullptr;
 };
 
-void CheckOptions(const RunnerOptions& options, const Communicator* comm) {
+void CheckOptions(const RunnerOptions& options, const Communicator* comm,
+                  const Communicator* host_comm) {
   const int ranks = options.placement.ranks;
   if (comm != nullptr && comm->size() != ranks) {
     throw std::invalid_argument("placement is for " + std::to_string(ranks) +
@@ -51,8 +54,8 @@ void CheckOptions(const RunnerOptions& options, const Communicator* comm) {
   if (comm == nullptr && ranks > 1) {
     throw std::invalid_argument("several ranks need a communicator of device memory");
   }
-  if (options.audit > 0) {
-    throw std::invalid_argument("the audit (--audit) is for --backend cpu");
+  if (options.audit > 0 && host_comm == nullptr) {
+    throw std::invalid_argument("the audit needs a communicator of host memory");
   }
   const int32_t page_tokens = options.cache.page_tokens;
   if (page_tokens < 1 || page_tokens % 16 != 0 || page_tokens % options.placement.block != 0) {
@@ -70,8 +73,8 @@ void CheckOptions(const RunnerOptions& options, const Communicator* comm) {
 class CudaRunner final : public StepRunner {
  public:
   CudaRunner(const ModelConfig& config, const CheckpointFolder& folder,
-             const RunnerOptions& options, Communicator* comm, CudaContext* context,
-             const Hooks& hooks, const LoadProgress& progress)
+             const RunnerOptions& options, Communicator* comm, Communicator* host_comm,
+             CudaContext* context, const Hooks& hooks, const LoadProgress& progress)
       : config_(config),
         options_(options),
         rank_(options.placement.ranks > 1 ? comm->rank() : 0),
@@ -81,8 +84,12 @@ class CudaRunner final : public StepRunner {
         forward_(config_, folder, options_, comm, context, hooks, progress),
         sampler_(config_, forward_.weights(), options_.placement.ranks, comm, context,
                  forward_.exec(), hooks, forward_.generation_counter()),
+        audit_(host_comm, options.audit),
+        trace_(host_comm, Exchange::kRows),  // every rank has whole lists
         slots_(static_cast<size_t>(options.max_sequences)),
-        inputs_(forward_.generation_counter()) {}
+        inputs_(forward_.generation_counter()) {
+    forward_.selector().AuditWith(&audit_);
+  }
 
   StepResult Run(const StepPlan& plan) override {
     if (plan.predecessor != committed_) {
@@ -93,6 +100,8 @@ class CudaRunner final : public StepRunner {
     for (const PageCopy& copy : plan.copies) forward_.caches().CopyPage(copy, context_->stream());
     batch_ =
         MakeBatch(plan, slots_, config_, options_.placement, rank_, options_.cache.page_tokens);
+    audit_.Begin(batch_);
+    trace_.Begin(batch_);
     StepResult result;
     result.rows.resize(plan.rows.size());
     GraphShape shape;
@@ -108,6 +117,9 @@ class CudaRunner final : public StepRunner {
     forward_.selector().Finish(&tally, &result.rows);
     CountReads(&result);
     CheckWhole();
+    audit_.Finish(&result.rows);
+    result.selected = trace_.Finish();
+    if (hooks_.on_step_end) hooks_.on_step_end();
     Commit(plan, sampled);
     return result;
   }
@@ -140,16 +152,22 @@ class CudaRunner final : public StepRunner {
     for (int layer = first; layer < config_.layers; ++layer) {
       if (keep) forward_.Keep(layer);
       forward_.Layer(layer);
+      if (!batch_.plan->traced.empty()) {
+        const CudaSelector& selector = forward_.selector();
+        trace_.Layer(layer, [&](int32_t token) { return selector.ListOf(token); });
+      }
     }
     sampler_.Enqueue(forward_.hidden());
     forward_.selector().Collect();
   }
 
-  // Steps of one token a row, where nothing looks in between.
+  // Steps of one token a row, where nothing looks in between: by the plan and the options, so that
+  // all ranks decide alike.
   bool TakesGraph(GraphShape* shape) const {
-    if (!options_.graphs || hooks_.override_selection || hooks_.override_router ||
-        hooks_.on_scores || hooks_.on_selection || hooks_.on_attention || hooks_.on_router ||
-        hooks_.on_hidden || hooks_.on_logits) {
+    if (!options_.graphs || !batch_.plan->traced.empty() || !audit_.sampled().empty()) return false;
+    if (hooks_.override_selection || hooks_.override_router || hooks_.on_scores ||
+        hooks_.on_selection || hooks_.on_attention || hooks_.on_router || hooks_.on_hidden ||
+        hooks_.on_logits) {
       return false;
     }
     const std::vector<SampleQuery> queries = CollectQueries(batch_, slots_, false);
@@ -254,6 +272,8 @@ class CudaRunner final : public StepRunner {
   const Hooks& hooks_;
   CudaForward forward_;
   CudaSampler sampler_;
+  Audit audit_;
+  Trace trace_;
   std::vector<SlotState> slots_;
   uint64_t committed_ = 0;  // epoch
   Batch batch_;
@@ -268,11 +288,11 @@ class CudaRunner final : public StepRunner {
 std::unique_ptr<StepRunner> MakeCudaRunner(const ModelConfig& config,
                                            const CheckpointFolder& folder,
                                            const RunnerOptions& options, Communicator* device_comm,
-                                           CudaContext* context, const Hooks& hooks,
-                                           const LoadProgress& progress) {
-  CheckOptions(options, device_comm);
-  return std::make_unique<CudaRunner>(config, folder, options, device_comm, context, hooks,
-                                      progress);
+                                           Communicator* host_comm, CudaContext* context,
+                                           const Hooks& hooks, const LoadProgress& progress) {
+  CheckOptions(options, device_comm, host_comm);
+  return std::make_unique<CudaRunner>(config, folder, options, device_comm, host_comm, context,
+                                      hooks, progress);
 }
 
 }  // namespace weft

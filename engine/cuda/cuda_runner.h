@@ -16,15 +16,17 @@ namespace weft {
 class CudaContext;
 
 // One rank on the context's device. `device_comm` takes device pointers and is ordered on the
-// context's stream; with one rank it is never called. All of it, and `hooks`, must outlive the
-// runner. Hooks that look into layers make every step eager, so they are set on all ranks or on
-// none (or options.graphs is off). With fp32 latents in the cache all products run in fp32, else on
-// bf16 tensor cores. Throws CudaError, ModelError, and std::invalid_argument for options that the
-// GPU does not have (the audit).
+// context's stream; with one rank it is never called. `host_comm` takes host pointers; only the
+// audit calls it. All of it, and `hooks`, must outlive the runner. Hooks that look into layers make
+// every step eager, so they are set on all ranks or on none (or options.graphs is off); so do the
+// audit and what a plan traces, for the steps that have any. With fp32 latents in the cache all
+// products run in fp32, else on bf16 tensor cores. Throws CudaError, ModelError, and
+// std::invalid_argument for bad options.
 std::unique_ptr<StepRunner> MakeCudaRunner(const ModelConfig& config,
                                            const CheckpointFolder& folder,
                                            const RunnerOptions& options, Communicator* device_comm,
-                                           CudaContext* context, const Hooks& hooks,
+                                           Communicator* host_comm, CudaContext* context,
+                                           const Hooks& hooks,
                                            const LoadProgress& progress = nullptr);
 
 }  // namespace weft

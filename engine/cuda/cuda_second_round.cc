@@ -108,51 +108,69 @@ void CudaSelector::CopyQueries(const std::vector<int32_t>& failed, const float* 
                                   cudaMemcpyHostToDevice, context_->stream()));
 }
 
+// body(begin, count, stride) for as many of the copied queries at a time as have their scores in
+// the scratch; stride: of a row of scores.
+void CudaSelector::ForScores(const std::vector<int32_t>& rows,
+                             const std::function<void(int64_t, int64_t, int64_t)>& body) {
+  int64_t visible = 1;
+  for (int32_t row : rows) {
+    visible = std::max(visible, device_->host_picks[static_cast<size_t>(row)].visible);
+  }
+  const int64_t stride = (visible + 15) / 16 * 16;
+  const int64_t at_once = std::max<int64_t>(1, (int64_t{256} << 20) / (stride * 4));
+  const auto n = static_cast<int64_t>(rows.size());
+  for (int64_t begin = 0; begin < n; begin += at_once) {
+    body(begin, std::min(at_once, n - begin), stride);
+  }
+}
+
+// Scores the keys of copied queries [begin, begin + count) again, and leaves the m foremost of each
+// in best_ [count, deepest] and best_counts_, as slots.
+void CudaSelector::RankScores(int64_t begin, int64_t count, int64_t stride, const IndexCache& keys,
+                              const int32_t* m, int64_t deepest) {
+  const int64_t q_width = int64_t{config_.index_heads} * config_.index_dim;
+  IndexScoresParams scoring;
+  scoring.rows = count;
+  scoring.heads = config_.index_heads;
+  scoring.q = round_q_.data() + begin * q_width;
+  scoring.w = round_w_.data() + begin * config_.index_heads;
+  scoring.keys = keys;
+  scoring.block_table = device_->pages.tables;
+  scoring.table_stride = device_->pages.table_stride;
+  scoring.table_of = round_tables_.data() + begin;
+  scoring.visible = round_visible_.data() + begin;
+  scoring.scores_stride = stride;
+  scoring.scores = scores_.Get(count * stride);
+  ops_.index_scores(scoring, exec_);
+  SelectTopParams picking;
+  picking.rows = count;
+  picking.scores = scoring.scores;
+  picking.scores_stride = stride;
+  picking.visible = scoring.visible;
+  picking.m = m;
+  picking.items = best_.Get(count * deepest);
+  picking.items_stride = deepest;
+  picking.counts = best_counts_.Get(count);
+  picking.excluded = best_excluded_.Get(count);
+  ops_.select_top(picking, exec_);
+}
+
 // Scores the keys of the failed rows again, which is one row of scores each, and keeps what stands
 // behind the list and ahead of the bound.
 void CudaSelector::RankDeeper(const std::vector<int32_t>& failed, const float* q, const float* w,
                               const IndexCache& keys) {
-  const auto F = static_cast<int64_t>(failed.size());
-  const int64_t q_width = int64_t{config_.index_heads} * config_.index_dim;
   CopyQueries(failed, q, w);
-  int64_t deepest = 1, visible = 1;
+  int64_t deepest = 1;
   for (int32_t row : failed) {
     const Pick& pick = device_->host_picks[static_cast<size_t>(row)];
-    visible = std::max(visible, pick.visible);
     deepest = std::max<int64_t>(deepest, batch_->RowOf(pick.token).selection.topk);
   }
-  const int64_t stride = (visible + 15) / 16 * 16;
-  const int64_t at_once = std::max<int64_t>(1, (int64_t{256} << 20) / (stride * 4));
   const auto further_capacity = static_cast<int32_t>(deepest);
-  int32_t* further = further_.Get(F * further_capacity);
-  for (int64_t begin = 0; begin < F; begin += at_once) {
-    const int64_t n = std::min(at_once, F - begin);
-    IndexScoresParams scoring;
-    scoring.rows = n;
-    scoring.heads = config_.index_heads;
-    scoring.q = round_q_.data() + begin * q_width;
-    scoring.w = round_w_.data() + begin * config_.index_heads;
-    scoring.keys = keys;
-    scoring.block_table = device_->pages.tables;
-    scoring.table_stride = device_->pages.table_stride;
-    scoring.table_of = round_tables_.data() + begin;
-    scoring.visible = round_visible_.data() + begin;
-    scoring.scores_stride = stride;
-    scoring.scores = scores_.Get(n * stride);
-    ops_.index_scores(scoring, exec_);
-    SelectTopParams picking;
-    picking.rows = n;
-    picking.scores = scoring.scores;
-    picking.scores_stride = stride;
-    picking.visible = scoring.visible;
-    picking.m = deeper_.data() + begin;
-    picking.items = best_.Get(n * deepest);
-    picking.items_stride = deepest;
-    picking.counts = best_counts_.Get(F);
-    picking.excluded = best_excluded_.Get(F);
-    ops_.select_top(picking, exec_);
+  int32_t* further = further_.Get(static_cast<int64_t>(failed.size()) * further_capacity);
+  ForScores(failed, [&](int64_t begin, int64_t count, int64_t stride) {
+    RankScores(begin, count, stride, keys, deeper_.data() + begin, deepest);
     FurtherParams keep;
-    keep.rows = n;
+    keep.rows = count;
     keep.placement = placement_;
     keep.rank = comm_->rank();
     keep.failed_rows = round_rows_.data() + begin;
@@ -164,7 +182,7 @@ void CudaSelector::RankDeeper(const std::vector<int32_t>& failed, const float* q
     keep.further = further + begin * further_capacity;
     keep.capacity = further_capacity;
     FurtherCuda(keep, exec_);
-  }
+  });
 }
 
 void CudaSelector::MergeLists(const std::vector<int32_t>& failed) {

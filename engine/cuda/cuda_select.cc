@@ -46,15 +46,6 @@ CudaSelector::CudaSelector(const ModelConfig& config, const Placement& placement
       all_ahead_(generation),
       host_figures_(generation) {}
 
-template <typename T>
-std::vector<T> CudaSelector::ToHost(const T* from, int64_t count) const {
-  std::vector<T> host(static_cast<size_t>(count));
-  WEFT_CUDA_CHECK(cudaMemcpyAsync(host.data(), from, host.size() * sizeof(T),
-                                  cudaMemcpyDeviceToHost, context_->stream()));
-  WEFT_CUDA_CHECK(cudaStreamSynchronize(context_->stream()));
-  return host;
-}
-
 const void* CudaSelector::Gather(const void* send, void* receive, size_t bytes) {
   if (placement_.ranks == 1) return send;
   comm_->AllGather(send, receive, bytes);
@@ -125,17 +116,14 @@ void CudaSelector::Select(int layer, const float* q, const float* w, const Index
   PickAll(layer, q, w, keys);
   if (placement_.ranks == 1) {
     ListOwn(layer);
-    if (hooks_.override_selection || hooks_.on_selection) {
-      Override(layer);
-      Record();
-    }
-    return;
+  } else {
+    Unite(layer);
+    if (device_->best) RankAgain();
+    if (device_->certified && eager_) RunSecondRound(q, w, keys);
   }
-  Unite(layer);
-  if (device_->best) RankAgain();
-  if (device_->certified && eager_) RunSecondRound(q, w, keys);
   if (hooks_.override_selection || hooks_.on_selection) Override(layer);
-  Record();
+  if (audit_ != nullptr && eager_ && !audit_->sampled().empty()) RunAudit(q, w, keys);
+  if (placement_.ranks > 1 || hooks_.override_selection) Record();
 }
 
 // Tokens of one sequence, or of several that have one each, whose scores fit the scratch.
@@ -334,6 +322,11 @@ void CudaSelector::Override(int layer) {
   WEFT_CUDA_CHECK(cudaMemcpyAsync(counts_.data(), counts.data(), counts.size() * sizeof(int32_t),
                                   cudaMemcpyHostToDevice, context_->stream()));
   WEFT_CUDA_CHECK(cudaStreamSynchronize(context_->stream()));
+}
+
+std::vector<int32_t> CudaSelector::ListOf(int32_t token) const {
+  const int32_t count = ToHost(counts_.data() + token, 1).front();
+  return ToHost(lists_.data() + token * list_stride_, count);
 }
 
 void CudaSelector::Record() {

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "engine/comm/communicator.h"
 #include "engine/cuda/device_batch.h"
 #include "engine/cuda/device_memory.h"
+#include "engine/run/audit.h"
 #include "engine/run/hooks.h"
 #include "engine/run/tally.h"
 #include "kernels/cuda/context.h"
@@ -39,6 +41,8 @@ class CudaSelector {
   // One rank: beside the lists of picks, rows of the cache; null where a step has other lists too,
   // or hooks had a word.
   const int32_t* entries() const { return entries_ready_ ? entries_.data() : nullptr; }
+  // Of one token; waits for the stream.
+  std::vector<int32_t> ListOf(int32_t token) const;
   // Most positions that one rank may hold of any list.
   int32_t rank_capacity() const { return rank_capacity_; }
 
@@ -52,6 +56,8 @@ class CudaSelector {
   int64_t UnitedOf(size_t layer) const;
   // The first layer in which a certificate failed; INT32_MAX: none. After the stream is done.
   int32_t FirstFailed() const;
+  // Eager steps are also audited, by one that has begun the step.
+  void AuditWith(Audit* audit) { audit_ = audit; }
   // A graph ran all layers before `layer`: their figures are there, the next goes on behind them.
   void Resume(int layer);
 
@@ -73,12 +79,27 @@ class CudaSelector {
   void Bounds(const std::vector<int32_t>& failed);
   void RankDeeper(const std::vector<int32_t>& failed, const float* q, const float* w,
                   const IndexCache& keys);
-  void CopyQueries(const std::vector<int32_t>& failed, const float* q, const float* w);
+  void CopyQueries(const std::vector<int32_t>& rows, const float* q, const float* w);
+  void ForScores(const std::vector<int32_t>& rows,
+                 const std::function<void(int64_t, int64_t, int64_t)>& body);
+  void RankScores(int64_t begin, int64_t count, int64_t stride, const IndexCache& keys,
+                  const int32_t* m, int64_t deepest);
   void MergeLists(const std::vector<int32_t>& failed);
 
+  // audit
+  void RunAudit(const float* q, const float* w, const IndexCache& keys);
+  std::vector<std::vector<Item>> RankWhole(const float* q, const float* w, const IndexCache& keys);
+
   const void* Gather(const void* send, void* receive, size_t bytes);
+  // Waits for the stream.
   template <typename T>
-  std::vector<T> ToHost(const T* from, int64_t count) const;
+  std::vector<T> ToHost(const T* from, int64_t count) const {
+    std::vector<T> host(static_cast<size_t>(count));
+    WEFT_CUDA_CHECK(cudaMemcpyAsync(host.data(), from, host.size() * sizeof(T),
+                                    cudaMemcpyDeviceToHost, context_->stream()));
+    WEFT_CUDA_CHECK(cudaStreamSynchronize(context_->stream()));
+    return host;
+  }
 
   const ModelConfig& config_;
   const Placement placement_;
@@ -87,6 +108,7 @@ class CudaSelector {
   const Ops& ops_;
   const Exec exec_;
   const Hooks& hooks_;
+  Audit* audit_ = nullptr;
 
   const Batch* batch_ = nullptr;
   const DeviceBatch* device_ = nullptr;

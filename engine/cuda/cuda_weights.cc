@@ -33,13 +33,13 @@ void MatrixGroup::Fill(GroupedLinearParams* p) const {
 }
 
 CudaWeights::CudaWeights(const ModelConfig& config, const CheckpointFolder& folder, int rank,
-                         int ranks, const LoadProgress& progress) {
+                         int ranks, Partition partition, const LoadProgress& progress) {
   PackTarget target;
   target.layout = MatrixLayout::kRows;
   target.place = [this](const std::byte* arena, size_t bytes) {
     return static_cast<std::byte*>(pool_.Upload(arena, bytes));
   };
-  weights_ = LoadWeights(config, folder, rank, ranks, Partition::kGather, progress, target);
+  weights_ = LoadWeights(config, folder, rank, ranks, partition, progress, target);
   embed_ = pool_.Upload(weights_.embed, static_cast<size_t>(config.vocab) *
                                             static_cast<size_t>(config.hidden) *
                                             SizeOf(weights_.embed_dtype));
@@ -71,7 +71,10 @@ MatrixGroup CudaWeights::Group(const std::vector<const PackedMatrix*>& matrices)
   MatrixGroup group;
   group.count = static_cast<int32_t>(matrices.size());
   if (matrices.empty()) return group;
-  const PackedMatrix& first = *matrices.front();
+  const auto held = std::find_if(matrices.begin(), matrices.end(),
+                                 [](const PackedMatrix* matrix) { return matrix->n > 0; });
+  if (held == matrices.end()) return group;
+  const PackedMatrix& first = **held;
   group.dtype = first.dtype;
   group.n = first.n;
   group.k = first.k;
@@ -79,12 +82,12 @@ MatrixGroup CudaWeights::Group(const std::vector<const PackedMatrix*>& matrices)
   std::vector<const float*> scales;
   std::vector<int32_t> columns;
   for (const PackedMatrix* matrix : matrices) {
-    if (matrix->dtype != first.dtype) {
+    if (matrix->n > 0 && matrix->dtype != first.dtype) {
       throw std::invalid_argument("the matrices of all experts of a layer must have one type");
     }
     weights.push_back(matrix->panels);
     scales.push_back(matrix->scales);
-    columns.push_back(matrix->first_column);
+    columns.push_back(matrix->n > 0 ? matrix->first_column : first.first_column);
   }
   group.weights = pool_.Upload(weights);
   if (first.dtype != DType::kF8E4M3) return group;

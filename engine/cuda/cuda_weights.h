@@ -10,7 +10,8 @@
 
 namespace weft {
 
-// Matrices of one shape and type, as GroupedLinearCuda takes them.
+// Matrices of one shape and type, as GroupedLinearCuda takes them. Those of experts that another
+// rank holds have no address, and no rows.
 struct MatrixGroup {
   int32_t count = 0;
   const void* const* weights = nullptr;    // [count], all on the device
@@ -39,7 +40,7 @@ class CudaWeights {
  public:
   // Reads the checkpoint by layers; the host holds one layer at a time.
   CudaWeights(const ModelConfig& config, const CheckpointFolder& folder, int rank, int ranks,
-              const LoadProgress& progress);
+              Partition partition, const LoadProgress& progress);
 
   const ModelWeights& host() const { return weights_; }  // matrices point to the device
   const CudaLayer& layer(int i) const { return layers_[static_cast<size_t>(i)]; }

@@ -1,7 +1,6 @@
 #include "engine/run/audit.h"
 
 #include <algorithm>
-#include <functional>
 
 namespace weft {
 
@@ -24,12 +23,12 @@ void Audit::Begin(const Batch& batch) {
   }
 }
 
-void Audit::Gather(Picker* picker) {
+void Audit::Gather(const Best& best) {
   best_.clear();
   at_.assign(1, 0);
   std::vector<Item> own;
   for (size_t i = 0; i < sampled_.size(); ++i) {
-    best_.push_back(picker->Best(sampled_[i], TopK(i)));
+    best_.push_back(best(sampled_[i], TopK(i)));
     own.insert(own.end(), best_.back().begin(), best_.back().end());
     own.resize(at_.back() + static_cast<size_t>(TopK(i)));  // padded with no items
     at_.push_back(own.size());
@@ -38,7 +37,7 @@ void Audit::Gather(Picker* picker) {
   comm_->AllGather(own.data(), all_.data(), own.size() * sizeof(Item));
 }
 
-void Audit::Check(size_t i, const Picker& picker, const int32_t* list, int32_t count,
+void Audit::Check(size_t i, const Item& excluded, const int32_t* list, int32_t count,
                   int32_t ahead) {
   std::vector<uint64_t> ranks;
   for (int rank = 0; rank < comm_->size(); ++rank) {
@@ -49,7 +48,6 @@ void Audit::Check(size_t i, const Picker& picker, const int32_t* list, int32_t c
   std::nth_element(ranks.begin(), last, ranks.end(), std::greater<uint64_t>());
   Count found;
   found.ahead = ahead;
-  const Item& excluded = picker.excluded(sampled_[i]);
   for (const Item& item : best_[i]) {
     if (OrderRank(item) < *last) continue;
     found.first += Precedes(item, excluded) ? 1 : 0;

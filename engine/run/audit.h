@@ -4,12 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "engine/comm/communicator.h"
 #include "engine/run/batch.h"
-#include "engine/run/pick.h"
 #include "engine/run/step_result.h"
+#include "kernels/select/order.h"
 
 namespace weft {
 
@@ -20,16 +21,17 @@ class Audit {
 
   void Begin(const Batch& batch);
   const std::vector<size_t>& sampled() const { return sampled_; }  // selecting tokens
+  int32_t TopK(size_t i) const;                                    // of the i-th sampled one
+  // The foremost min(count, visible here) items of a selecting token, as ascending positions.
+  using Best = std::function<std::vector<Item>(size_t token, int32_t count)>;
   // Gathers the K best items of every rank for the sampled tokens of a layer.
-  void Gather(Picker* picker);
-  // After Gather, for the i-th sampled token. list: what is read, ascending (with exchange
-  // `partial` this rank's share); ahead: own items that the certificate counted.
-  void Check(size_t i, const Picker& picker, const int32_t* list, int32_t count, int32_t ahead);
+  void Gather(const Best& best);
+  // After Gather, for the i-th sampled token. excluded: e_g; list: what is read, ascending, own
+  // items at least; ahead: own items that the certificate counted.
+  void Check(size_t i, const Item& excluded, const int32_t* list, int32_t count, int32_t ahead);
   void Finish(std::vector<RowResult>* results);
 
  private:
-  int32_t TopK(size_t i) const;
-
   // Sums over ranks say all: of the exact top-K, how many are in the first lists, and in what is
   // read; and what the certificate counted.
   struct Count {

@@ -76,7 +76,7 @@ StepResult Runner::Run(const StepPlan& plan) {
   StepResult result;
   for (int layer = 0; layer < config_.layers; ++layer) {
     Index(layer);
-    trace_.Layer(layer, selector_.selection());
+    trace_.Layer(layer, [this](int32_t token) { return selector_.selection().ListOf(token); });
     Attend(layer);
     Experts(layer);
     if (hooks_.on_hidden) hooks_.on_hidden(layer, hidden, batch_.tokens);

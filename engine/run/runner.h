@@ -10,6 +10,7 @@
 
 #include "engine/comm/communicator.h"
 #include "engine/model/config.h"
+#include "engine/model/partition.h"
 #include "engine/model/weights.h"
 #include "engine/plan/step_plan.h"
 #include "engine/run/batch.h"
@@ -36,6 +37,8 @@ struct RunnerOptions {
   double audit = 0;                            // share of queries that are ranked exactly, to check
   int64_t exchange_bytes = int64_t{64} << 20;  // workspace of the exchange
   bool graphs = true;                          // GPU: decode steps as CUDA graphs
+  Partition partition = Partition::kGather;    // GPU: of the weights that the runner loads
+  bool deterministic = false;                  // GPU: as the CPU always is, and slower
 };
 
 class Runner final : public StepRunner {

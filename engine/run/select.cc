@@ -149,12 +149,12 @@ void Selector::Override(int layer) {
 }
 
 void Selector::RunAudit() {
-  audit_.Gather(&picker_);
+  audit_.Gather([this](size_t s, int32_t count) { return picker_.Best(s, count); });
   for (size_t i = 0; i < audit_.sampled().size(); ++i) {
     const size_t s = audit_.sampled()[i];
     const int32_t token = batch_->selecting[s];
-    audit_.Check(i, picker_, selection_.List(token), selection_.counts[static_cast<size_t>(token)],
-                 tally_.ahead(s));
+    audit_.Check(i, picker_.excluded(s), selection_.List(token),
+                 selection_.counts[static_cast<size_t>(token)], tally_.ahead(s));
   }
 }
 

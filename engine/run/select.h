@@ -33,6 +33,9 @@ struct Selection {
 
   const int32_t* List(int32_t token) const { return positions.data() + token * stride; }
   int32_t* List(int32_t token) { return positions.data() + token * stride; }
+  std::vector<int32_t> ListOf(int32_t token) const {
+    return {List(token), List(token) + counts[static_cast<size_t>(token)]};
+  }
   // Makes room for `wanted` positions in every list.
   void Widen(int64_t wanted);
 };

@@ -31,6 +31,8 @@ struct RowResult {
   std::vector<int32_t> argmax;  // most likely token at the same places
   TopTokens top;                // PlanRow::target_alternatives at each of the same places
   SelectionFigures figures;
+  bool broken =
+      false;  // logits of the row hold NaN or +inf, or nothing but -inf: none of it counts
 };
 
 struct StepResult {

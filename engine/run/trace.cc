@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "engine/run/select.h"
-
 namespace weft {
 
 void Trace::Begin(const Batch& batch) {
@@ -25,12 +23,11 @@ void Trace::Begin(const Batch& batch) {
   }
 }
 
-void Trace::Layer(int layer, const Selection& selection) {
+void Trace::Layer(int layer, const List& list) {
   for (size_t i = 0; i < found_.size(); ++i) {
     SelectedTokens& found = found_[i];
     if (found.layer != layer || tokens_[i] < 0 || found.all) continue;
-    const int32_t* list = selection.List(tokens_[i]);
-    found.positions.assign(list, list + selection.counts[static_cast<size_t>(tokens_[i])]);
+    found.positions = list(tokens_[i]);
   }
 }
 

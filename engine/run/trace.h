@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "engine/comm/communicator.h"
@@ -9,8 +10,6 @@
 #include "engine/run/exchange.h"
 
 namespace weft {
-
-struct Selection;
 
 // Of one query in one layer.
 struct SelectedTokens {
@@ -26,8 +25,10 @@ class Trace {
   Trace(Communicator* comm, Exchange exchange) : comm_(comm), exchange_(exchange) {}
 
   void Begin(const Batch& batch);
+  // What attention reads for a token, ascending.
+  using List = std::function<std::vector<int32_t>(int32_t token)>;
   // After the layer's selection; one that shares indices has that of the last full layer.
-  void Layer(int layer, const Selection& selection);
+  void Layer(int layer, const List& list);
   // On rank 0, in the order of StepPlan::traced; an exchange of all ranks where lists are shares.
   std::vector<SelectedTokens> Finish();
 

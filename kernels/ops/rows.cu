@@ -163,6 +163,13 @@ __global__ void SlotRowsKernel(SlotRowsParams p) {
 __global__ void __launch_bounds__(kThreads) CountPairsKernel(PairOrderParams p) {
   const int32_t expert = blockIdx.x;
   int count = 0;
+  if (!p.Holds(expert)) {
+    for (int64_t i = threadIdx.x; i < p.pairs; i += kThreads) {
+      if (p.ids[i] == expert) p.pair_of[i] = static_cast<int32_t>(p.pairs);
+    }
+    if (threadIdx.x == 0) p.histogram[expert] = 0;
+    return;
+  }
   for (int64_t i = threadIdx.x; i < p.pairs; i += kThreads) count += p.ids[i] == expert ? 1 : 0;
   __shared__ int total;
   if (threadIdx.x == 0) total = 0;
@@ -278,6 +285,10 @@ void SlotRowsCuda(const SlotRowsParams& p, const Exec& exec) {
 void PairOrderCuda(const PairOrderParams& p, const Exec& exec) {
   if (p.experts == 0) return;
   const auto blocks = static_cast<unsigned>(p.experts);
+  if (p.expert_step > 1) {
+    WEFT_CUDA_CHECK(cudaMemsetAsync(p.token_of, 0, static_cast<size_t>(p.pairs) * sizeof(int32_t),
+                                    Stream(exec)));
+  }
   cuda::CountPairsKernel<<<blocks, kThreads, 0, Stream(exec)>>>(p);
   cuda::PlacePairsKernel<<<blocks, kThreads, 0, Stream(exec)>>>(p);
   WEFT_CUDA_LAUNCHED("pair_order");

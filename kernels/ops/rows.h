@@ -136,7 +136,9 @@ void SlotRowsCuda(const SlotRowsParams& params, const Exec& exec);
 
 // --- Experts -----------------------------------------------------------------------------------
 
-// The (token, choice) pairs expert by expert, tokens ascending within each.
+// The (token, choice) pairs expert by expert, tokens ascending within each. Pairs of experts that
+// are not held here have no place of their own, but all of them the place `pairs`; token_of is 0
+// for the places that are then left.
 struct PairOrderParams {
   int64_t pairs = 0;  // T * topk
   int32_t topk = 0;
@@ -146,6 +148,11 @@ struct PairOrderParams {
   int32_t* pair_of = nullptr;    // [T, topk]
   int32_t* token_of = nullptr;   // [pairs], of each pair
   int32_t* histogram = nullptr;  // [experts], scratch
+  // Experts held here: first_expert, first_expert + expert_step, ...
+  int32_t first_expert = 0;
+  int32_t expert_step = 1;
+
+  WEFT_HD bool Holds(int32_t expert) const { return expert % expert_step == first_expert; }
 };
 void PairOrderCuda(const PairOrderParams& params, const Exec& exec);
 

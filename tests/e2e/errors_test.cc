@@ -216,6 +216,7 @@ TEST_CASE("engine options with bad values exit with 2 and the rule") {
   refused("--kv-dtype int4", "bf16");
   refused("--block-size 0", "--block-size");
   refused("--partition sum", "gather|reduce");
+  refused("--deterministic yes", "off|on");
   refused("--partition reduce --experts half", "auto|split|whole");
   refused("--experts whole", "needs --partition reduce");
   refused("--isa sse", "--isa");

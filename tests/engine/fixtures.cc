@@ -1,5 +1,6 @@
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <stdexcept>
 
 #include "engine/model/checkpoint.h"
@@ -37,21 +38,40 @@ std::string TinyModel(const std::string& variant) {
   return folder;
 }
 
-std::string TinyModelWithZeros(const std::string& ending) {
+namespace {
+
+// The plain tiny model, `change` made to every tensor whose name ends in `ending`.
+std::string ChangedTinyModel(const std::string& name, const std::string& ending,
+                             const std::function<void(TensorMap::mapped_type*)>& change) {
   static const TempDir dir;
-  const std::filesystem::path folder = dir / ending;
+  const std::filesystem::path folder = dir / name;
   if (!std::filesystem::create_directory(folder)) return folder;
   std::filesystem::create_symlink(TinyModel() + "/config.json", folder / "config.json");
   TensorMap tensors = ToMap(CheckpointFolder(TinyModel()).tensors());
-  size_t zeroed = 0;
-  for (auto& [name, tensor] : tensors) {
-    if (!name.ends_with(ending)) continue;
-    tensor.bytes.assign(tensor.bytes.size(), '\0');
-    ++zeroed;
+  size_t changed = 0;
+  for (auto& [tensor_name, tensor] : tensors) {
+    if (!tensor_name.ends_with(ending)) continue;
+    change(&tensor);
+    ++changed;
   }
-  if (zeroed == 0) throw std::runtime_error("no tensor ends in " + ending);
+  if (changed == 0) throw std::runtime_error("no tensor ends in " + ending);
   WriteSafetensors(folder / "model.safetensors", tensors);
   return folder;
+}
+
+}  // namespace
+
+std::string TinyModelWithZeros(const std::string& ending) {
+  return ChangedTinyModel(ending, ending,
+                          [](auto* tensor) { tensor->bytes.assign(tensor->bytes.size(), '\0'); });
+}
+
+std::string TinyModelWithNans(const std::string& ending, size_t row) {
+  return ChangedTinyModel("nan-" + ending, ending, [row](auto* tensor) {
+    const size_t width = tensor->bytes.size() / static_cast<size_t>(tensor->shape[0]);
+    // All bits set are a NaN in fp32 and in bf16.
+    std::fill_n(tensor->bytes.begin() + static_cast<int64_t>(row * width), width, '\xFF');
+  });
 }
 
 std::string TinyExpected(const std::string& variant) {

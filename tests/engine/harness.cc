@@ -21,6 +21,9 @@ Cluster::Cluster(const ClusterOptions& options)
   run.exchange = options.exchange;
   run.exchange_bytes = options.exchange_bytes;
   run.graphs = options.graphs;
+  run.partition = options.partition;
+  run.audit = options.audit;
+  run.deterministic = options.deterministic;
   comms_ = MakeThreadCommunicators(options.ranks);
   for (int rank = 0; rank < options.ranks; ++rank) {
     pools_.push_back(std::make_unique<ThreadPool>(options.threads));

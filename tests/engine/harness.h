@@ -27,6 +27,8 @@ std::string TinyModel(const std::string& variant = "plain");
 std::string TinyExpected(const std::string& variant);
 // The plain one with every tensor zeroed whose name ends in `ending`.
 std::string TinyModelWithZeros(const std::string& ending);
+// The plain one with NaN in one row of every such tensor.
+std::string TinyModelWithNans(const std::string& ending, size_t row);
 
 // Makes one rank's runner for its threads' communicator; the default is the CPU's.
 struct RankParts {
@@ -56,7 +58,9 @@ struct ClusterOptions {
   Partition partition = Partition::kGather;
   Isa isa = DetectIsa();
   RunnerMaker maker = nullptr;
-  bool graphs = true;  // GPU
+  bool graphs = true;          // GPU
+  bool deterministic = false;  // GPU
+  double audit = 0;
 };
 
 class Cluster {

@@ -33,8 +33,8 @@ class GpuRank final : public StepRunner {
       : context_(0, size_t{64} << 20),
         comm_(parts.comm, context_.stream()),
         runner_(MakeCudaRunner(parts.config, parts.folder, parts.options,
-                               parts.options.placement.ranks > 1 ? &comm_ : nullptr, &context_,
-                               parts.hooks)) {}
+                               parts.options.placement.ranks > 1 ? &comm_ : nullptr, parts.comm,
+                               &context_, parts.hooks)) {}
   StepResult Run(const StepPlan& plan) override { return runner_->Run(plan); }
 
  private:

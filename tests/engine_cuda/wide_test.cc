@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "tests/engine_cuda/on_gpu.h"
 #include "tests/model/safetensors_writer.h"
@@ -128,6 +129,85 @@ TEST_CASE("wide models on the GPU: choices forced the logits are those of the CP
                               << ": mean row NMSE " << error << ", overlap " << overlap);
   CHECK(error <= (cache == DType::kF32 ? 1e-9 : cache == DType::kBF16 ? 1e-3 : 1e-2));
   CHECK(overlap >= (cache == DType::kF32 ? 1.0 : 0.98));
+}
+
+TEST_CASE("wide models on the GPU with summed partitions: the logits are those of the CPU") {
+  WEFT_NEEDS_GPU();
+  const Partition partition = GENERATE(Partition::kReduceSplit, Partition::kReduceWhole);
+  const bool fp8 = GENERATE(false, true);
+  const int ranks = GENERATE(2, 3);
+  const TempDir model;
+  MakeModel(WideConfig(false), model.path(), {.seed = 3, .fp8 = fp8});
+  ClusterOptions options{model.path(), ranks};
+  options.partition = partition;
+  options.kv = options.index = DType::kBF16;
+  options.page_tokens = 64;
+  options.threads = 8;
+  Cluster on_cpu(options), forced(OnGpu(options));
+  Choices choices;
+  Record(&on_cpu.hooks(0), &choices);
+  const LogitsTap::Rows want = Logits(&on_cpu, 300, 190);
+  for (int rank = 0; rank < ranks; ++rank) Force(&forced.hooks(rank), choices);
+  const double error = MeanNmse(Logits(&forced, 300, 190), want);
+  CAPTURE(Name(partition), fp8, ranks);
+  WARN(Name(partition) << (fp8 ? ", FP8" : ", bf16") << " weights, " << ranks
+                       << " ranks: mean row NMSE " << error);
+  CHECK(error <= 1e-3);
+}
+
+TEST_CASE("deterministic wide models on the GPU: batches and chunks do not show in a bit") {
+  WEFT_NEEDS_GPU();
+  const int ranks = GENERATE(1, 2);
+  const std::string mode = GENERATE("exact", "certified", "dense");
+  const Exchange exchange = GENERATE(Exchange::kRows, Exchange::kPartial);
+  const Partition partition = GENERATE(Partition::kGather, Partition::kReduceSplit);
+  if (ranks == 1 && (exchange == Exchange::kPartial || partition != Partition::kGather)) return;
+  CAPTURE(ranks, mode, Name(exchange), Name(partition));
+  const TempDir model;
+  MakeModel(WideConfig(false), model.path(), {.seed = 3});
+  ClusterOptions options{model.path(), ranks};
+  options.kv = options.index = DType::kBF16;
+  options.exchange = exchange;
+  options.partition = partition;
+  options.page_tokens = 64;
+  options.positions = 8192;
+  options.exchange_bytes = 1 << 18;  // several tiles
+  // Logits and tokens of one request, beside `others` more.
+  struct Told {
+    LogitsTap::Rows logits;
+    std::vector<int32_t> tokens, tokens_of_graphs;
+  };
+  const auto run = [&](bool deterministic, int32_t chunk, int others) {
+    options.deterministic = deterministic;
+    Told told;
+    for (const bool tapped : {true, false}) {
+      Cluster cluster(OnGpu(options));
+      SelectionPlan selection =
+          mode == "certified" ? Certified(cluster, 128 / ranks + 8) : Exact(cluster);
+      if (mode == "dense") selection.mode = SelectionMode::kDense;
+      std::vector<EngineRequest> requests{Ask(Ids(333), 12, selection)};
+      requests[0].logprobs_from = 1;
+      requests[0].sampling.temperature = 0.7f;
+      requests[0].sampling.seed = 9;
+      for (int i = 0; i < others; ++i) requests.push_back(Ask(Ids(150 + 31 * i), 16, selection));
+      Driver driver(&cluster, {.chunk = chunk});
+      std::optional<LogitsTap> tap;
+      if (tapped) tap.emplace(&cluster);
+      const std::vector<int32_t> tokens = driver.Run(requests)[0].tokens;
+      (tapped ? told.tokens : told.tokens_of_graphs) = tokens;
+      if (tapped) told.logits = tap->Take();
+    }
+    std::erase_if(told.logits, [](const auto& entry) { return entry.first.first != 1; });
+    return told;
+  };
+  const Told alone = run(true, 512, 0), among = run(true, 29, 6);
+  CHECK(alone.logits.size() == 333 + 11);
+  CHECK(BitsDiffer(among.logits, alone.logits) == "");
+  CHECK(among.tokens == alone.tokens);
+  CHECK(among.tokens_of_graphs == alone.tokens);
+  CHECK(alone.tokens_of_graphs == alone.tokens);
+  // That is not how it is without.
+  CHECK(BitsDiffer(run(false, 29, 6).logits, run(false, 512, 0).logits) != "");
 }
 
 TEST_CASE("wide graphs: decode by graphs gives what eager steps give") {

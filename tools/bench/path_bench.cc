@@ -103,7 +103,7 @@ class Path {
                    std::vector<int32_t>(static_cast<size_t>(p->rank_.ranks),
                                         static_cast<int32_t>(p->heads_)),
                    p->rank_.comm, p->rank_.context, p->rank_.context->exec(exact), kExchangeBytes,
-                   &generation) {}
+                   /*deterministic=*/false, &generation) {}
     int64_t generation = 0;
     CudaSelector selector;
     CudaExchange exchange;

@@ -44,6 +44,21 @@ double LogSumExp(SliceBlocks* slices, int64_t number) {
   return greatest + std::log(total);
 }
 
+// Whether no distribution can be made of the logits: a NaN or +inf among them makes the sum of its
+// tile NaN.
+bool IsBroken(SliceBlocks* slices, int64_t number) {
+  bool any = false;
+  for (SliceBlock& block : slices->blocks) {
+    const float* max = block.TileMax() + number * block.tiles();
+    const float* sum = block.TileSum() + number * block.tiles();
+    for (int32_t t = 0; t < block.tiles(); ++t) {
+      if (std::isnan(sum[t])) return true;
+      any |= max[t] > -std::numeric_limits<float>::infinity();
+    }
+  }
+  return !any;
+}
+
 Candidate Draw(const SliceBlocks& slices, int64_t number, const SampleQuery& query,
                const SamplingParams& sampling, const SliceSummary& folded) {
   Candidate drawn{folded.best_id, 0, folded.best_raw};
@@ -80,6 +95,7 @@ TopTokens FoldTops(const SliceBlocks& slices, int64_t number, int32_t count, dou
 void FoldQuery(SliceBlocks* slices, int64_t number, const SampleQuery& query,
                const SamplingParams& sampling, RowResult* result) {
   const SliceSummary folded = FoldSummaries(*slices, number);
+  if (IsBroken(slices, number)) result->broken = true;
   const bool tells = query.sample && sampling.alternatives >= 0;
   double log_sum = 0;
   if (tells || query.target >= 0) log_sum = LogSumExp(slices, number);

@@ -1,4 +1,4 @@
-#include "engine/cuda/cuda_column_gather.h"
+#include "engine/cuda/cuda_slice_join.h"
 
 #include <numeric>
 
@@ -6,7 +6,19 @@
 
 namespace weft {
 
-float* CudaColumnGather::Add(int64_t rows, const std::vector<int32_t>& counts, float* out) {
+float* CudaSliceJoin::AddInput(int64_t rows, const std::vector<int32_t>& counts, float* out) {
+  return sums_ ? out : AddColumns(rows, counts, out);
+}
+
+float* CudaSliceJoin::AddOutput(int64_t rows, const std::vector<int32_t>& counts, float* out) {
+  if (!sums_) return AddColumns(rows, counts, out);
+  summand_ = out;
+  summand_size_ =
+      static_cast<size_t>(rows * std::accumulate(counts.begin(), counts.end(), int64_t{0}));
+  return out;
+}
+
+float* CudaSliceJoin::AddColumns(int64_t rows, const std::vector<int32_t>& counts, float* out) {
   if (ranks_ == 1) return out;
   const int64_t own = rows * counts[static_cast<size_t>(comm_->rank())];
   parts_.push_back({rows, &counts, out});
@@ -15,8 +27,17 @@ float* CudaColumnGather::Add(int64_t rows, const std::vector<int32_t>& counts, f
   return slice;
 }
 
-void CudaColumnGather::Run() {
+void CudaSliceJoin::Run() {
   if (ranks_ == 1) return;
+  if (!sums_) {
+    Gather();
+  } else if (summand_ != nullptr) {
+    comm_->AllReduce(summand_, summand_size_, Reduce::kSumF32);
+    summand_ = nullptr;
+  }
+}
+
+void CudaSliceJoin::Gather() {
   std::vector<size_t> bytes(static_cast<size_t>(ranks_), 0);
   size_t total = 0;
   for (size_t rank = 0; rank < bytes.size(); ++rank) {
