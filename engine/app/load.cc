@@ -128,6 +128,7 @@ void Load(const EngineOptions& options, const CheckpointFolder& folder, Ready* r
   ready->run.max_sequences = options.max_sequences;
   ready->run.exchange = options.exchange;
   ready->run.audit = options.audit;
+  ready->run.see_loads = options.margin_auto;
   ready->run.exchange_bytes = options.exchange_memory;
   ready->partition = PartitionOf(options, ready->config, ready->comm->size());
   ready->run.partition = ready->partition;

@@ -23,6 +23,7 @@ const std::map<std::string, DType> kCacheTypes = {
     {"bf16", DType::kBF16}, {"fp32", DType::kF32}, {"fp8", DType::kF8E4M3}};
 const std::map<std::string, Exchange> kExchanges = {{"rows", Exchange::kRows},
                                                     {"partial", Exchange::kPartial}};
+const std::map<std::string, bool> kMargins = {{"auto", true}, {"off", false}};
 const std::map<std::string, bool> kSwitch = {{"on", true}, {"off", false}};
 const std::map<std::string, bool> kPartitions = {{"gather", false}, {"reduce", true}};
 const std::map<std::string, ExpertSharing> kExperts = {{"auto", ExpertSharing::kAuto},
@@ -143,6 +144,12 @@ void AddSelectionOptions(CLI::App& app, EngineOptions* o) {
                                                     : "must be in (0, 1], got " + text;
       });
   AddChoice(app, "--m-rule", &o->m_rule, kRules, "how m follows from K, G and gamma");
+  AddChoice(
+      app, "--margin", &o->margin_auto, kMargins,
+      "auto: new requests take for each layer the smallest m whose share of the loads seen so "
+      "far reaches gamma, never above that of --m-rule, and only from 1000 pairs of a query "
+      "and the layer on (1 / (1 - gamma), if that is more); loads are seen in certified mode "
+      "with --exchange rows, and in exact mode; CPU backend alone");
   app.add_option("--audit", o->audit,
                  "share of queries that are also ranked exactly, to check certificates and recall")
       ->check(CLI::Range(0.0, 1.0))
@@ -239,6 +246,9 @@ bool ParseOptions(int argc, char** argv, EngineOptions* options, int* exit_code)
     if (options->experts != ExpertSharing::kAuto && !options->reduce) {
       throw CLI::ValidationError("--experts", "needs --partition reduce");
     }
+    if (options->backend == Backend::kCuda && options->margin_auto) {
+      throw CLI::ValidationError("--margin", "auto is for --backend cpu");
+    }
     ReadCaptureTexts(capture, &options->capture);
   } catch (const CLI::ParseError& error) {
     // One voice for the job, before MPI runs.
@@ -260,6 +270,7 @@ Settings SettingsOf(const EngineOptions& o, const std::string& fingerprint) {
           {"max_index_topk", std::to_string(o.max_index_topk)},
           {"coverage", std::to_string(o.coverage)},
           {"m_rule", o.m_rule == MRule::kFormula ? "formula" : "exact"},
+          {"margin", o.margin_auto ? "auto" : "off"},
           {"audit", std::to_string(o.audit)},
           {"capture", o.capture.summary},
           {"placement", o.rotated ? "rotated" : "round-robin"},

@@ -32,7 +32,8 @@ struct EngineOptions {
   int32_t max_index_topk = 0;  // 0: the greater of the model's and index_topk
   double coverage = 0;         // gamma; 0: 0.99, and 0.99999 in certified mode
   MRule m_rule = MRule::kExactProbability;
-  double audit = 0;  // share of queries
+  bool margin_auto = false;  // m by layer from the loads that were seen
+  double audit = 0;          // share of queries
   CaptureOptions capture;
   bool rotated = true;
   int32_t block_size = 1;  // b

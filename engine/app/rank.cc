@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <stdexcept>
@@ -73,6 +74,11 @@ BackendDecision Decide(const EngineOptions& options, const RankFacts& own,
                        const std::vector<Settings>& others) {
   std::vector<RankFacts> facts = {own};
   for (const Settings& settings : others) facts.push_back(ToRankFacts(settings));
+  if (options.backend == Backend::kAuto && options.margin_auto) {
+    BackendDecision decision = DecideBackend(Backend::kCpu, false, false, facts);
+    decision.reason = "backend cpu: --margin auto is not for GPUs";
+    return decision;
+  }
 #if WEFT_CUDA
   BackendDecision decision =
       DecideBackend(options.backend, options.share_device, HaveNccl(), facts);
@@ -81,6 +87,11 @@ BackendDecision Decide(const EngineOptions& options, const RankFacts& own,
 #else
   return DecideBackend(options.backend, options.share_device, false, facts);
 #endif
+}
+
+int32_t SelectingLayers(const ModelConfig& config) {
+  return static_cast<int32_t>(
+      std::count(config.indexer_types.begin(), config.indexer_types.end(), IndexerType::kFull));
 }
 
 // What the cache can hold of what is allowed.
@@ -126,10 +137,13 @@ void Lead(const EngineOptions& options, ControlServer* control,
     limits.max_waiting_per_client = options.max_waiting_per_client;
   }
   limits.layers = ready->config.layers;
+  // GPUs take one m for all layers.
+  if (!ready->backend.cuda) limits.selecting_layers = SelectingLayers(ready->config);
   SelectionDefaults defaults;
   defaults.mode = options.selection;
   defaults.topk = options.index_topk;
   defaults.rule = options.m_rule;
+  defaults.margin_auto = options.margin_auto;
   if (options.coverage > 0) defaults.gamma = defaults.certified_gamma = options.coverage;
   SelectionFigures audit;
   Engine engine(SchedulingOf(options, *ready, identity), limits, defaults,

@@ -23,6 +23,9 @@ json FiguresOf(const SelectionFigures& figures) {
     out["queries_covered"] = figures.queries_covered;
     out["second_rounds"] = figures.second_rounds;
   }
+  if (figures.planned_union_sum > 0) {
+    out["mean_union_planned"] = figures.planned_union_sum / static_cast<double>(figures.pairs);
+  }
   if (figures.audited > 0) {
     out["audited"] = figures.audited;
     out["audit_wrong"] = figures.audit_wrong;
@@ -77,6 +80,7 @@ void Submit(Engine* engine, const std::string& text, size_t number, json* result
     SelectionWish wish;
     EngineRequest request = ParseScriptRequest(text, &wish);
     status = engine->ResolveSelection(wish, &request.selection);
+    if (!request.selection.layer_m.empty()) (*result)["layer_m"] = request.selection.layer_m;
     int64_t id;
     if (status.ok()) {
       status = engine->Submit(
@@ -117,6 +121,11 @@ void RunScript(Engine* engine, const std::string& path, const Watch& watch) {
   for (size_t i = 0; i < lines.size(); ++i) {
     results[i] = {{"request", i}, {"output_ids", json::array()}};
     Submit(engine, lines[i].second, lines[i].first, &results[i], &left);
+    // With --margin auto each learns from those before it.
+    while (engine->learns() && left > lines.size() - 1 - i) {
+      engine->Step();
+      watch.on_ready();
+    }
   }
   while (left > 0) {
     engine->Step();

@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
 #include <type_traits>
 
@@ -146,10 +147,39 @@ const std::map<std::string, Setter>& Setters() {
   return setters;
 }
 
+// As json::parse, but a key that comes twice in an object is an error.
+json ParseOnce(const std::string& text) {
+  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  return json::parse(text, [&](int, json::parse_event_t event, json& value) {
+    if (event == json::parse_event_t::object_start) keys.emplace_back();
+    if (event == json::parse_event_t::object_end) keys.pop_back();
+    if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
+      throw std::runtime_error("the key '" + value.get<std::string>() + "' is there twice");
+    }
+    return true;
+  });
+}
+
+// What the front end refuses at its own door.
+void CheckAsFrontEnd(const EngineRequest& request) {
+  if (request.prompt_alternatives > 0 && request.logprobs_from < 0) {
+    throw std::runtime_error("prompt_logprobs must be 0 without logprobs_from, got " +
+                             std::to_string(request.prompt_alternatives));
+  }
+  for (char c : request.client) {
+    if ('!' <= c && c <= '~') continue;
+    throw std::runtime_error("client_id must be of visible ASCII characters, got '" +
+                             request.client.substr(0, 128) + "'");
+  }
+  if (request.traced_layers.empty() != request.traced_outputs.empty()) {
+    throw std::runtime_error("selected must name layers and outputs, or neither");
+  }
+}
+
 }  // namespace
 
 EngineRequest ParseScriptRequest(const std::string& text, SelectionWish* wish) {
-  const json line = json::parse(text);
+  const json line = ParseOnce(text);
   if (!line.is_object()) throw std::runtime_error("a request must be an object");
   EngineRequest request;
   request.max_tokens = line.contains("logprobs_from") ? 0 : 16;
@@ -162,6 +192,7 @@ EngineRequest ParseScriptRequest(const std::string& text, SelectionWish* wish) {
     if (setter == Setters().end()) throw std::runtime_error("a request has no key '" + key + "'");
     setter->second(value, key, &request);
   }
+  CheckAsFrontEnd(request);
   return request;
 }
 

@@ -23,6 +23,7 @@ Engine::Engine(const SchedulerOptions& scheduler, const EngineLimits& limits,
       max_sequences_(scheduler.max_sequences),
       run_step_(std::move(run_step)),
       scheduler_(scheduler),
+      margin_(scheduler.ranks, limits.selecting_layers),
       last_step_(Clock::now()),
       wake_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (wake_fd_ < 0) throw std::runtime_error("eventfd failed");
@@ -168,6 +169,7 @@ void Engine::Postprocess(const StepPlan& plan, const StepResult& result, Clock::
       continue;
     }
     (row.prefill ? sequence.prefill : sequence.decode).Add(done.figures);
+    if (defaults_.margin_auto) margin_.Add(done.loads);
     if (!done.logprobs.empty()) {
       const auto scored = static_cast<int32_t>(done.logprobs.size());
       sequence.sink(ScoresEvent{sequence.scored, done.logprobs, done.argmax, done.top});

@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/core/margin.h"
 #include "engine/core/scheduler.h"
 #include "engine/core/sequence.h"
 #include "engine/core/status.h"
@@ -26,6 +27,8 @@ struct EngineLimits {
   int32_t max_waiting = std::numeric_limits<int32_t>::max();  // requests that may queue
   int32_t max_waiting_per_client = std::numeric_limits<int32_t>::max();
   int32_t layers = 0;  // of the model
+  // Of these with an indexer, whose m may differ; 0: the ranks take one m for all.
+  int32_t selecting_layers = 0;
 };
 
 struct SelectionDefaults {
@@ -34,6 +37,7 @@ struct SelectionDefaults {
   double gamma = 0.99;  // coverage
   MRule rule = MRule::kExactProbability;
   double certified_gamma = 0.99999;  // of certified mode, where a failure costs a round
+  bool margin_auto = false;          // m by layer from the loads that were seen
 };
 
 // A request's wishes; what is unset takes the default.
@@ -82,6 +86,7 @@ class Engine {
   void Stop();  // Run() returns after the step in hand; what runs fails with UNAVAILABLE
   EngineState State() const;
   int32_t ranks() const { return ranks_; }
+  bool learns() const { return defaults_.margin_auto; }  // requests shape those after them
   const EngineLimits& limits() const { return limits_; }
 
   // --- the engine's thread ---
@@ -107,6 +112,7 @@ class Engine {
   const int32_t max_sequences_;
   RunStep run_step_;
   Scheduler scheduler_;
+  Margin margin_;
 
   mutable std::mutex mutex_;  // guards what follows
   std::vector<std::unique_ptr<Sequence>> inbox_;

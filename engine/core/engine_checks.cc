@@ -1,6 +1,7 @@
 // The engine's door: what a request resolves to, and why it may be refused.
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "engine/core/engine.h"
 #include "engine/core/sampling_checks.h"
@@ -12,27 +13,85 @@ constexpr size_t kLongestSalt = 256;  // it is kept as long as the pages
 constexpr size_t kLongestClient = 128;
 constexpr int32_t kMaxPriority = 10;
 
-constexpr size_t kMostTraced = 65536;  // lists a request
+// Lists a request, positions in all of them and in one: they wait in memory for who reads slowly,
+// and a list in a message must stay well below gRPC's 4 MiB.
+constexpr size_t kMostTraced = 65536;
+constexpr int64_t kMostTracedPositions = 1 << 24, kLongestTraced = 1 << 19;
 
-Status CheckTrace(const EngineRequest& request, int32_t layers) {
-  for (int32_t layer : request.traced_layers) {
-    if (layer < 0 || layer >= layers) {
-      return Status::Invalid("selected.layers must be in [0, " + std::to_string(layers) +
-                             "), got " + std::to_string(layer));
+Status CheckTokens(const EngineRequest& request, int32_t vocab) {
+  const std::pair<const char*, const std::vector<int32_t>&> fields[] = {
+      {"prompt_ids", request.prompt},
+      {"committed_ids", request.committed},
+      {"stop_ids", request.stop_ids}};
+  for (const auto& [field, ids] : fields) {
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] >= 0 && ids[i] < vocab) continue;
+      return Status::Invalid(std::string(field) + "[" + std::to_string(i) +
+                             "] must be a token id in [0, " + std::to_string(vocab) + "), got " +
+                             std::to_string(ids[i]));
     }
   }
-  for (int32_t output : request.traced_outputs) {
-    if (output < 0 || output >= request.max_tokens) {
-      return Status::Invalid("selected.outputs must be in [0, max_tokens), got " +
-                             std::to_string(output));
+  return Status::Ok();
+}
+
+// Each value is in [0, end) and there once.
+Status CheckEach(const std::vector<int32_t>& values, int32_t end, const std::string& field,
+                 const std::string& rule) {
+  std::set<int32_t> seen;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const std::string where = field + "[" + std::to_string(i) + "]";
+    if (values[i] < 0 || values[i] >= end) {
+      return Status::Invalid(where + " must be in " + rule + ", got " + std::to_string(values[i]));
+    }
+    if (!seen.insert(values[i]).second) {
+      return Status::Invalid(where + " must be told once, got " + std::to_string(values[i]) +
+                             " again");
     }
   }
+  return Status::Ok();
+}
+
+// The most positions that attention may read for one query.
+int64_t LongestList(const SelectionPlan& plan, int32_t ranks, int32_t max_context) {
+  int64_t most = 0;
+  if (plan.mode == SelectionMode::kExact) most = plan.topk;
+  if (plan.mode == SelectionMode::kInterleaved) most = int64_t{plan.m} * ranks;
+  if (plan.mode == SelectionMode::kCertified) {
+    most = int64_t{plan.m} * ranks + int64_t{ranks - 1} * (plan.topk - plan.m);
+  }
+  return std::min<int64_t>(most, max_context);
+}
+
+Status CheckTraceSize(const EngineRequest& request, int64_t longest) {
   const size_t lists = request.traced_layers.size() * request.traced_outputs.size();
   if (lists > kMostTraced) {
     return Status::Invalid("selected must be of at most " + std::to_string(kMostTraced) +
                            " layers times outputs, got " + std::to_string(lists));
   }
+  if (lists > 0 && longest > kLongestTraced) {
+    return Status::Invalid("selected must be of lists of at most " +
+                           std::to_string(kLongestTraced) + " positions, here they may have " +
+                           std::to_string(longest));
+  }
+  if (static_cast<int64_t>(lists) * longest > kMostTracedPositions) {
+    return Status::Invalid("selected must be of at most " + std::to_string(kMostTracedPositions) +
+                           " positions, got " + std::to_string(lists) +
+                           " lists (layers times outputs) of up to " + std::to_string(longest));
+  }
   return Status::Ok();
+}
+
+Status CheckTrace(const EngineRequest& request, int32_t layers, int64_t longest) {
+  Status status = CheckTraceSize(request, longest);
+  if (status.ok()) {
+    status = CheckEach(request.traced_layers, layers, "selected.layers",
+                       "[0, " + std::to_string(layers) + ")");
+  }
+  if (status.ok()) {
+    status = CheckEach(request.traced_outputs, request.max_tokens, "selected.outputs",
+                       "[0, max_tokens)");
+  }
+  return status;
 }
 
 }  // namespace
@@ -54,7 +113,8 @@ Status Engine::ResolveSelection(const SelectionWish& wish, SelectionPlan* plan) 
     *plan = SelectionPlan::Make(mode, topk, ranks_, gamma, defaults_.rule);
     return Status::Ok();
   }
-  *plan = {mode, topk, LocalTopm(topk, gamma), gamma};
+  *plan = {mode, topk, LocalTopm(topk, gamma), gamma, {}};
+  if (defaults_.margin_auto) plan->layer_m = margin_.LayerM(topk, gamma, plan->m);
   return Status::Ok();
 }
 
@@ -84,14 +144,7 @@ Status Engine::Check(const EngineRequest& request) const {
         "the prompt has " + std::to_string(prompt) + " tokens and " + std::to_string(committed) +
         " of output, the longest context of both is " + std::to_string(limits_.max_context));
   }
-  for (const auto* ids : {&request.prompt, &request.committed}) {
-    for (int32_t id : *ids) {
-      if (id < 0 || id >= limits_.vocab) {
-        return Status::Invalid("token ids must be in [0, " + std::to_string(limits_.vocab) +
-                               "), got " + std::to_string(id));
-      }
-    }
-  }
+  if (Status status = CheckTokens(request, limits_.vocab); !status.ok()) return status;
   const bool scoring = request.logprobs_from >= 0;
   if (request.max_tokens < (scoring ? 0 : 1)) {
     return Status::Invalid("max_tokens must be at least 1, got " +
@@ -107,7 +160,8 @@ Status Engine::Check(const EngineRequest& request) const {
                            std::to_string(request.logprobs_from));
   }
   if (Status status = CheckSampling(request, limits_.vocab); !status.ok()) return status;
-  if (Status status = CheckTrace(request, limits_.layers); !status.ok()) return status;
+  const int64_t longest = LongestList(request.selection, ranks_, limits_.max_context);
+  if (Status status = CheckTrace(request, limits_.layers, longest); !status.ok()) return status;
   if (request.cache_salt.size() > kLongestSalt) {
     return Status::Invalid("cache_salt must be at most " + std::to_string(kLongestSalt) +
                            " bytes long, got " + std::to_string(request.cache_salt.size()));

@@ -26,9 +26,11 @@ Scheduler::Scheduler(const SchedulerOptions& options)
 
 void Scheduler::Add(SequencePtr sequence) {
   const SelectionPlan& selection = sequence->request.selection;
-  sequence->prefix_root = std::string(Name(selection.mode)) + ' ' + std::to_string(selection.topk) +
-                          ' ' + std::to_string(selection.m) + '\n' + options_.prefix_root + '\n' +
-                          sequence->request.cache_salt;
+  std::string& root = sequence->prefix_root;
+  root = std::string(Name(selection.mode)) + ' ' + std::to_string(selection.topk);
+  root += ' ' + std::to_string(selection.m);
+  for (int32_t m : selection.layer_m) root += ' ' + std::to_string(m);
+  root += '\n' + options_.prefix_root + '\n' + sequence->request.cache_salt;
   sequence->level = sequence->request.priority;
   shares_.Enter(sequence->request.client);
   waiting_.Push(std::move(sequence));

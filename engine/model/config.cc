@@ -46,6 +46,17 @@ void ReadWidths(const JsonKeys& keys, ModelConfig* c) {
   }
 }
 
+// The engine takes no stop ids from here, but a folder that names ids which no token has is broken.
+void CheckEosIds(const JsonKeys& keys, int32_t vocab) {
+  const json* value = keys.Find("eos_token_id");
+  if (!value) return;
+  for (const json& id : value->is_array() ? *value : json::array({*value})) {
+    if (id.is_number_integer() && id >= 0 && id < vocab) continue;
+    keys.Fail("eos_token_id",
+              "must be an id, or a list of ids, in [0, " + std::to_string(vocab) + ")");
+  }
+}
+
 void ReadIndexer(const JsonKeys& keys, const json& object, ModelConfig* c) {
   c->index_heads = keys.Int("index_n_heads", 1, kMaxHeads);
   c->index_dim = keys.Int("index_head_dim", 1, kMaxIndexDim);
@@ -236,6 +247,7 @@ ModelConfig ParseConfig(const json& object, const std::string& where) {
   ModelConfig config;
   config.model_type = keys.String("model_type");
   ReadWidths(keys, &config);
+  CheckEosIds(keys, config.vocab);
   ReadIndexer(keys, object, &config);
   ReadExperts(keys, &config);
   ReadRope(keys, &config);

@@ -1,6 +1,7 @@
 #include "engine/model/json_keys.h"
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 
 #include "engine/model/model_error.h"
@@ -12,23 +13,31 @@ using nlohmann::json;
 json ReadJson(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) throw ModelError(path + ": cannot be opened");
+  if (std::filesystem::is_directory(path)) throw ModelError(path + ": is a folder, not a file");
+  std::string key;  // the last one before an error
   try {
-    return json::parse(in, [&path](int depth, json::parse_event_t, json&) {
+    return json::parse(in, [&](int depth, json::parse_event_t event, json& value) {
+      if (event == json::parse_event_t::key) key = value.get<std::string>();
       if (depth > kMaxJsonDepth) {
         throw ModelError(path + ": is nested deeper than " + std::to_string(kMaxJsonDepth));
       }
       return true;
     });
   } catch (const json::exception& e) {
-    throw ModelError(path + ": is not valid JSON: " + e.what());
+    const std::string where = key.empty() ? "" : ", at key '" + key + "' or behind it";
+    throw ModelError(path + ": is not valid JSON" + where + ": " + e.what());
   }
 }
 
 JsonKeys::JsonKeys(const json& object, std::string where, std::string prefix)
     : object_(object), where_(std::move(where)), prefix_(std::move(prefix)) {
   if (object_.is_object()) return;
-  const std::string what = prefix_.empty() ? "the file" : "key '" + prefix_ + "'";
-  throw ModelError(where_ + ": " + what + " must hold a JSON object");
+  // A prefix ends with a dot.
+  const std::string what =
+      prefix_.empty() ? "the file" : "key '" + prefix_.substr(0, prefix_.size() - 1) + "'";
+  std::string got = object_.dump(-1, ' ', false, json::error_handler_t::replace);
+  if (got.size() > 80) got = got.substr(0, 80) + "...";
+  throw ModelError(where_ + ": " + what + " must hold a JSON object, got " + got);
 }
 
 const json* JsonKeys::Find(const char* key) const {

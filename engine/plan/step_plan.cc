@@ -62,6 +62,7 @@ void PutRow(WireWriter& out, const PlanRow& row) {
   out.Put(row.selection.topk);
   out.Put(row.selection.m);
   out.Put(row.selection.gamma);
+  out.Put(row.selection.layer_m);
   PutSampling(out, row.sampling);
 }
 
@@ -83,6 +84,7 @@ PlanRow GetRow(WireReader& in) {
   in.Get(&row.selection.topk);
   in.Get(&row.selection.m);
   in.Get(&row.selection.gamma);
+  in.Get(&row.selection.layer_m);
   row.sampling = GetSampling(in);
   return row;
 }
@@ -104,6 +106,11 @@ void CheckRow(const StepPlan& plan, const PlanRow& row) {
   if (row.selection.mode > SelectionMode::kDense) {
     throw std::runtime_error("step plan: selection mode " +
                              std::to_string(static_cast<int>(row.selection.mode)) + " is unknown");
+  }
+  for (int32_t m : row.selection.layer_m) {
+    if (m >= 1 && m <= row.selection.m) continue;
+    throw std::runtime_error("step plan: m of a layer must be from 1 to " +
+                             std::to_string(row.selection.m) + ", got " + std::to_string(m));
   }
 }
 

@@ -79,7 +79,7 @@ struct StepPlan {
 
 // The frame payload of FrameType::kPlan. Parse throws std::runtime_error on a frame that is
 // truncated, has bytes left over, whose rows point outside its arrays, or select in an unknown
-// mode.
+// mode or with an m of a layer beyond that of all.
 std::string SerializePlan(const StepPlan& plan);
 StepPlan ParsePlan(std::string_view bytes);
 

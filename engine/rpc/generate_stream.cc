@@ -18,6 +18,9 @@ void FillFigures(const SelectionFigures& figures, v1::SelectionFigures* out) {
   out->set_mean_union(figures.union_sum / pairs);
   out->set_mean_imbalance(figures.imbalance_sum / pairs);
   out->set_second_rounds(figures.second_rounds);
+  if (figures.planned_union_sum > 0) {
+    out->set_mean_union_planned(figures.planned_union_sum / pairs);
+  }
 }
 
 void FillTop(const TopTokens& top, v1::TopTokens* out) {
@@ -38,6 +41,13 @@ void FillScores(const ScoresEvent& scores, v1::Scores* out) {
   out->mutable_logprobs()->Add(scores.logprobs.begin(), scores.logprobs.end());
   out->mutable_argmax()->Add(scores.argmax.begin(), scores.argmax.end());
   if (!scores.top.ids.empty()) FillTop(scores.top, out->mutable_top());
+}
+
+void FillSelected(const SelectedEvent& selected, v1::SelectedTokens* out) {
+  out->set_output_index(selected.output_index);
+  out->set_layer(selected.layer);
+  out->set_all(selected.all);
+  out->mutable_positions()->Add(selected.positions.begin(), selected.positions.end());
 }
 
 v1::FinishReason ToProto(FinishReason reason) {
@@ -138,6 +148,8 @@ void GenerateStream::OnEvent(EngineEvent event) {
     FillToken(*token, out.mutable_token());
   } else if (const auto* scores = std::get_if<ScoresEvent>(&event)) {
     FillScores(*scores, out.mutable_scores());
+  } else if (const auto* selected = std::get_if<SelectedEvent>(&event)) {
+    FillSelected(*selected, out.mutable_selected());
   } else if (const auto* done = std::get_if<FinishedEvent>(&event)) {
     FillFinished(*done, out.mutable_finished());
     end_ = grpc::Status::OK;

@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <stdexcept>
@@ -149,13 +150,22 @@ class EngineService final : public v1::Engine::CallbackService {
     const bool m_fits = mode == SelectionMode::kExact   ? m == K
                         : mode == SelectionMode::kDense ? m == 0
                                                         : m >= 1 && m <= K;
-    if (!mode || K < 1 || K > engine_->limits().max_index_topk || !m_fits) {
-      return {Code::kFailedPrecondition, "cannot honour selection mode " +
-                                             std::to_string(before.mode()) + " with index_topk " +
-                                             std::to_string(K) + " and m " + std::to_string(m)};
+    if (!mode || K < 1 || K > engine_->limits().max_index_topk || !m_fits || !LayersFit(before)) {
+      return {Code::kFailedPrecondition,
+              "cannot honour selection mode " + std::to_string(before.mode()) +
+                  " with index_topk " + std::to_string(K) + " and m " + std::to_string(m) + " (" +
+                  std::to_string(before.layer_m_size()) + " of single layers)"};
     }
-    *plan = {*mode, K, m, 0};
+    *plan = {*mode, K, m, 0, {before.layer_m().begin(), before.layer_m().end()}};
     return Status::Ok();
+  }
+
+  bool LayersFit(const v1::Admitted& before) const {
+    if (before.layer_m().empty()) return true;
+    const bool cuts = before.mode() == v1::INTERLEAVED || before.mode() == v1::CERTIFIED;
+    return cuts && before.layer_m_size() == engine_->limits().selecting_layers &&
+           std::all_of(before.layer_m().begin(), before.layer_m().end(),
+                       [&](int32_t m) { return m >= 1 && m <= before.m(); });
   }
 
   v1::Admitted Describe(const SelectionPlan& plan) const {
@@ -163,6 +173,7 @@ class EngineService final : public v1::Engine::CallbackService {
     admitted.set_mode(ToProto(plan.mode));
     admitted.set_index_topk(plan.topk);
     admitted.set_m(plan.m);
+    admitted.mutable_layer_m()->Add(plan.layer_m.begin(), plan.layer_m.end());
     admitted.set_model(identity_.model);
     admitted.set_placement(identity_.placement);
     admitted.set_partition(identity_.partition);

@@ -39,6 +39,9 @@ EngineRequest Translate(const engine::v1::GenerateRequest& request) {
   out.stop_ids.assign(request.stop_ids().begin(), request.stop_ids().end());
   if (request.has_logprobs_from()) out.logprobs_from = request.logprobs_from();
   out.prompt_alternatives = request.prompt_logprobs();
+  const engine::v1::Selected& selected = request.selected();
+  out.traced_layers.assign(selected.layers().begin(), selected.layers().end());
+  out.traced_outputs.assign(selected.outputs().begin(), selected.outputs().end());
   return out;
 }
 

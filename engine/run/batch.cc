@@ -32,6 +32,7 @@ void AddSelecting(const Placement& placement, Batch* batch) {
     const int32_t position = batch->position[static_cast<size_t>(token)];
     if (!selection.Selects(position)) continue;
     batch->selecting.push_back(token);
+    batch->layered |= !selection.layer_m.empty();
     batch->selecting_m.push_back(selection.m);
     batch->capacity.push_back(
         static_cast<int32_t>(std::min<int64_t>(selection.m, placement.MaxVisibleCount(position))));
@@ -39,6 +40,16 @@ void AddSelecting(const Placement& placement, Batch* batch) {
 }
 
 }  // namespace
+
+void Batch::UseLayer(size_t layer, const Placement& placement) {
+  for (size_t s = 0; s < selecting.size(); ++s) {
+    const int32_t token = selecting[s];
+    const int32_t m = RowOf(token).selection.LayerM(layer);
+    const int64_t visible = placement.MaxVisibleCount(position[static_cast<size_t>(token)]);
+    selecting_m[s] = m;
+    capacity[s] = static_cast<int32_t>(std::min<int64_t>(m, visible));
+  }
+}
 
 Batch MakeBatch(const StepPlan& plan, const std::vector<SlotState>& slots,
                 const ModelConfig& config, const Placement& placement, int rank,

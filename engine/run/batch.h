@@ -27,9 +27,13 @@ struct Batch {
 
   // Tokens with more than K visible ones, outside dense mode: the others read everything.
   std::vector<int32_t> selecting;    // token numbers, ascending
-  std::vector<int32_t> selecting_m;  // [selecting], m of the token
+  std::vector<int32_t> selecting_m;  // [selecting], m of the token in the layer in hand
   // List capacity on the wire, the same on every rank: min(m, max_g VisibleCount(g, t)).
   std::vector<int32_t> capacity;  // [selecting]
+  bool layered = false;           // some have an m of their own in each layer: see UseLayer
+
+  // Sets m and capacity of the layer-th layer with an indexer. Before it, they are the greatest.
+  void UseLayer(size_t layer, const Placement& placement);
 
   const PlanRow& RowOf(int32_t token) const {
     return plan->rows[static_cast<size_t>(row_of[static_cast<size_t>(token)])];

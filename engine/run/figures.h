@@ -13,7 +13,9 @@ struct SelectionFigures {
   int64_t queries = 0;          // queries with at least one such pair
   int64_t queries_covered = 0;  // covered in all of them
   double union_sum = 0;         // tokens attention read, summed over pairs
-  double imbalance_sum = 0;     // fullest rank's share of the foremost items over an even share
+  // What the first unions would be with the plan's m in every layer; where rows have an m for each.
+  double planned_union_sum = 0;
+  double imbalance_sum = 0;  // fullest rank's share of the foremost items over an even share
   // Certified mode: pairs whose first union did not, and whose second round made it complete; so
   // pairs_covered + second_rounds = pairs. pairs_covered tells what interleaved would have reached.
   int64_t second_rounds = 0;
@@ -30,6 +32,7 @@ struct SelectionFigures {
     queries += other.queries;
     queries_covered += other.queries_covered;
     union_sum += other.union_sum;
+    planned_union_sum += other.planned_union_sum;
     imbalance_sum += other.imbalance_sum;
     second_rounds += other.second_rounds;
     audited += other.audited;

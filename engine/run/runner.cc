@@ -21,7 +21,8 @@ Runner::Runner(const ModelConfig& config, ModelWeights weights, const RunnerOpti
       hooks_(hooks),
       caches_(config, options.cache),
       join_(comm, exec, weights_.partition),
-      selector_(comm, ops, exec, options.placement, config, options.exchange, options.audit, hooks),
+      selector_(comm, ops, exec, options.placement, config, options.exchange, options.audit, hooks,
+                options.see_loads),
       trace_(comm, options.exchange),
       rows_(comm, ops, exec, options.placement, options.exchange_bytes),
       partial_(comm, ops, exec, options.placement, CountsOf(config.heads, 1, comm->size()),
@@ -71,7 +72,7 @@ StepResult Runner::Run(const StepPlan& plan) {
               config_.hidden, hidden},
              exec_);
   if (hooks_.on_hidden) hooks_.on_hidden(-1, hidden, batch_.tokens);
-  selector_.Begin(batch_);
+  selector_.Begin(&batch_);
   trace_.Begin(batch_);
   StepResult result;
   for (int layer = 0; layer < config_.layers; ++layer) {

@@ -35,6 +35,7 @@ struct RunnerOptions {
   int32_t max_sequences = 64;  // slots
   Exchange exchange = Exchange::kRows;
   double audit = 0;                            // share of queries that are ranked exactly, to check
+  bool see_loads = false;                      // results tell the fullest ranks' (--margin auto)
   int64_t exchange_bytes = int64_t{64} << 20;  // workspace of the exchange
   bool graphs = true;                          // GPU: decode steps as CUDA graphs
   Partition partition = Partition::kGather;    // GPU: of the weights that the runner loads

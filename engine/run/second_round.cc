@@ -13,6 +13,7 @@ struct Selector::Round {
   std::vector<size_t> tokens;                 // selecting tokens
   std::vector<SecondRound> plans;             // [tokens], `most` within what a rank has left
   std::vector<std::vector<int32_t>> further;  // [tokens], ascending positions to add
+  std::vector<std::vector<int32_t>> added;    // [tokens, ranks], how many came from each (`rows`)
 
   // `partial` alone: items of the failed tokens, one block a rank.
   std::vector<Item> keys;       // [ranks, block]
@@ -34,7 +35,10 @@ void Selector::RunSecondRound() {
     const SecondRound& plan = round.plans[f];
     round.further.push_back(picker_.Further(round.tokens[f], plan.bound, plan.most[rank]));
   }
-  if (exchange_ == Exchange::kRows) GatherFurther(&round);
+  if (exchange_ == Exchange::kRows) {
+    GatherFurther(&round);
+    SeeLoads(round);
+  }
 
   int64_t longest = 0;
   for (size_t f = 0; f < round.tokens.size(); ++f) {
@@ -132,18 +136,35 @@ void Selector::GatherFurther(Round* round) {
     own.insert(own.end(), padded.begin(), padded.end());
     round->further[f].clear();
   }
+  round->added.assign(round->tokens.size(), std::vector<int32_t>(ranks, 0));
   std::vector<int32_t> all(total / sizeof(int32_t));
   comm_->AllGather(own.data(), all.data(), bytes);
   const int32_t* next = all.data();
   for (size_t rank = 0; rank < ranks; ++rank) {
     for (size_t f = 0; f < round->tokens.size(); ++f) {
       const int32_t* end = next + round->plans[f].most[rank];
+      const size_t before = round->further[f].size();
       std::copy_if(next, end, std::back_inserter(round->further[f]),
                    [](int32_t position) { return position >= 0; });
+      round->added[f][rank] = static_cast<int32_t>(round->further[f].size() - before);
       next = end;
     }
   }
   for (std::vector<int32_t>& further : round->further) std::sort(further.begin(), further.end());
+}
+
+// The top-K is among the union's K best and what was added, so no rank holds more of it than both
+// together; keys of what was added did not travel.
+void Selector::SeeLoads(const Round& round) {
+  std::vector<uint64_t> scratch;
+  for (size_t f = 0; f < round.tokens.size(); ++f) {
+    if (!SeesLoads(round.tokens[f])) continue;
+    const std::vector<int32_t> first = LoadsOf(round.tokens[f], &scratch);
+    int32_t& load = tally_.load(round.tokens[f]);
+    for (size_t rank = 0; rank < first.size(); ++rank) {
+      load = std::max(load, first[rank] + round.added[f][rank]);
+    }
+  }
 }
 
 }  // namespace weft

@@ -21,14 +21,16 @@ void Selection::Widen(int64_t wanted) {
 
 Selector::Selector(Communicator* comm, const Ops& ops, const Exec& exec, const Placement& placement,
                    const ModelConfig& config, Exchange exchange, double audit_share,
-                   const Hooks& hooks)
+                   const Hooks& hooks, bool see_loads)
     : comm_(comm),
       exec_(exec),
       placement_(placement),
       exchange_(exchange),
       hooks_(hooks),
       picker_(comm->rank(), ops, exec, placement, config, hooks),
-      audit_(comm, audit_share) {}
+      tally_(see_loads),
+      audit_(comm, audit_share),
+      see_loads_(see_loads) {}
 
 SelectionMode Selector::ModeOf(size_t s) const {
   return batch_->RowOf(batch_->selecting[s]).selection.mode;
@@ -42,26 +44,51 @@ int64_t Selector::ListWords(size_t s) const {
   return (mode == SelectionMode::kCertified ? 2 : 1) * int64_t{batch_->capacity[s]};
 }
 
-void Selector::Begin(const Batch& batch) {
-  batch_ = &batch;
-  picker_.Begin(batch);
-  tally_.Begin(batch);
-  audit_.Begin(batch);
+void Selector::Begin(Batch* batch) {
+  batch_ = batch;
+  layers_ = 0;
+  picker_.Begin(*batch);
+  tally_.Begin(*batch);
+  audit_.Begin(*batch);
   certified_.clear();
-  const size_t n = batch.selecting.size();
+  const size_t n = batch->selecting.size();
   wire_at_.assign(n + 1, 0);
   covering_.assign(n, 0);
   int64_t stride = 0;
   const int64_t lists = exchange_ == Exchange::kPartial ? 1 : comm_->size();
   for (size_t s = 0; s < n; ++s) {
     const bool exact = ModeOf(s) == SelectionMode::kExact;
-    wire_at_[s + 1] = wire_at_[s] + ListWords(s) + (exact ? 0 : 2);
     if (ModeOf(s) == SelectionMode::kCertified) certified_.push_back(s);
-    stride = std::max<int64_t>(stride, exact ? TopK(s) : batch.capacity[s] * lists);
+    stride = std::max<int64_t>(stride, exact ? TopK(s) : batch->capacity[s] * lists);
   }
+  LayOutWire();
+  if (batch->layered) TellPlannedUnions();
   selection_.stride = stride;
-  selection_.counts.assign(static_cast<size_t>(batch.tokens), 0);
+  selection_.counts.assign(static_cast<size_t>(batch->tokens), 0);
   ReadAll();
+}
+
+// Each token's share of a rank's block, by the capacities of the layer in hand.
+void Selector::LayOutWire() {
+  for (size_t s = 0; s < batch_->selecting.size(); ++s) {
+    const bool exact = ModeOf(s) == SelectionMode::kExact;
+    wire_at_[s + 1] = wire_at_[s] + ListWords(s) + (exact ? 0 : 2);
+  }
+}
+
+void Selector::TellPlannedUnions() {
+  for (size_t s = 0; s < batch_->selecting.size(); ++s) {
+    const int32_t token = batch_->selecting[s];
+    const SelectionPlan& plan = batch_->RowOf(token).selection;
+    if (plan.layer_m.empty()) continue;
+    int64_t planned = 0;
+    for (int rank = 0; rank < comm_->size(); ++rank) {
+      const int64_t visible =
+          placement_.VisibleCount(rank, batch_->position[static_cast<size_t>(token)]);
+      planned += std::min<int64_t>(plan.m, visible);
+    }
+    tally_.SetPlannedUnion(s, planned);
+  }
 }
 
 void Selector::ReadAll() {
@@ -92,6 +119,11 @@ void Selector::ReadAll() {
 void Selector::Select(int layer, const float* q, const float* w, const IndexCache& keys) {
   if (batch_->selecting.empty()) return;
   tally_.AddLayer(layer);
+  const size_t number = layers_++;
+  if (batch_->layered) {
+    batch_->UseLayer(number, placement_);
+    LayOutWire();
+  }
   picker_.Pick(layer, q, w, keys);
   Pack();
   receive_.resize(send_.size() * static_cast<size_t>(comm_->size()));

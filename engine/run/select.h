@@ -43,10 +43,12 @@ struct Selection {
 class Selector {
  public:
   Selector(Communicator* comm, const Ops& ops, const Exec& exec, const Placement& placement,
-           const ModelConfig& config, Exchange exchange, double audit_share, const Hooks& hooks);
+           const ModelConfig& config, Exchange exchange, double audit_share, const Hooks& hooks,
+           bool see_loads = false);
 
   // Starts a step: lists of tokens that see at most K others are everything, once for all layers.
-  void Begin(const Batch& batch);
+  // The batch must outlive the step; its m is set layer by layer where rows want that.
+  void Begin(Batch* batch);
 
   // q [T, Hi, di] and w [T, Hi] of all tokens (replicated); keys of this rank, those of the step
   // already written.
@@ -62,6 +64,8 @@ class Selector {
   int32_t TopK(size_t s) const { return batch_->RowOf(batch_->selecting[s]).selection.topk; }
   int64_t ListWords(size_t s) const;  // of a token's share of the wire, before its e_g
   void ReadAll();                     // lists of tokens that do not select
+  void LayOutWire();
+  void TellPlannedUnions();
 
   // select.cc
   void Pack();
@@ -79,6 +83,10 @@ class Selector {
   }
   Item Excluded(int rank, size_t s) const;
 
+  // loads.cc
+  bool SeesLoads(size_t s) const;
+  std::vector<int32_t> LoadsOf(size_t s, std::vector<uint64_t>* ranks) const;
+
   // second_round.cc
   struct Round;
   void RunSecondRound();
@@ -86,6 +94,7 @@ class Selector {
   void PlanRound(Round* round);
   void GatherKeys(Round* round);
   void GatherFurther(Round* round);
+  void SeeLoads(const Round& round);
 
   Communicator* comm_;
   Exec exec_;
@@ -96,7 +105,10 @@ class Selector {
   Tally tally_;
   Audit audit_;
 
-  const Batch* batch_ = nullptr;
+  const bool see_loads_;
+
+  Batch* batch_ = nullptr;
+  size_t layers_ = 0;  // selected in this step
   Selection selection_;
   std::vector<int64_t> wire_at_;   // [selecting + 1], first word of its share of a rank's block
   std::vector<size_t> certified_;  // selecting tokens of certified mode

@@ -21,6 +21,14 @@ struct TopTokens {
   }
 };
 
+// How many of the K best tokens of a query the fullest rank held, in the layer-th layer with an
+// indexer. Where a second round ran, at most so many.
+struct SeenLoad {
+  int32_t layer = 0;
+  int32_t topk = 0;  // K
+  int32_t greatest = 0;
+};
+
 // All log-probabilities are the model's own, of the logits as they came: neither temperature nor
 // penalties, biases or masks show in them.
 struct RowResult {
@@ -31,8 +39,9 @@ struct RowResult {
   std::vector<int32_t> argmax;  // most likely token at the same places
   TopTokens top;                // PlanRow::target_alternatives at each of the same places
   SelectionFigures figures;
-  bool broken =
-      false;  // logits of the row hold NaN or +inf, or nothing but -inf: none of it counts
+  std::vector<SeenLoad> loads;  // of the queries that count in the figures; when they are wanted
+  // Logits of the row hold NaN or +inf, or nothing but -inf: none of it counts.
+  bool broken = false;
 };
 
 struct StepResult {

@@ -10,6 +10,8 @@ void Tally::Begin(const Batch& batch) {
   ahead_.clear();
   united_.clear();
   second_.clear();
+  load_.clear();
+  planned_.assign(batch.selecting.size(), 0);
 }
 
 void Tally::AddLayer(int layer) {
@@ -19,6 +21,7 @@ void Tally::AddLayer(int layer) {
   ahead_.resize(entries, 0);
   united_.resize(entries, 0);
   second_.resize(entries, 0);
+  load_.resize(entries, 0);
 }
 
 void Tally::Finish(Communicator* comm, const Hooks& hooks, bool shares,
@@ -42,12 +45,13 @@ void Tally::Conclude(const std::vector<int32_t>& all, int ranks, const Hooks& ho
     const int32_t token = batch_->selecting[s];
     const auto row = static_cast<size_t>(batch_->row_of[static_cast<size_t>(token)]);
     if (token - batch_->row_begin[row] < batch_->plan->rows[row].figures_begin) continue;
-    (*results)[row].figures.Add(FiguresOf(s, all, ranks, shares, hooks));
+    RowResult& result = (*results)[row];
+    result.figures.Add(FiguresOf(s, all, ranks, shares, hooks, &result.loads));
   }
 }
 
 SelectionFigures Tally::FiguresOf(size_t s, const std::vector<int32_t>& all, int ranks, bool shares,
-                                  const Hooks& hooks) const {
+                                  const Hooks& hooks, std::vector<SeenLoad>* loads) const {
   const size_t n = batch_->selecting.size();
   const size_t block = all.size() / static_cast<size_t>(ranks);
   const int32_t token = batch_->selecting[s];
@@ -72,6 +76,12 @@ SelectionFigures Tally::FiguresOf(size_t s, const std::vector<int32_t>& all, int
     figures.imbalance_sum +=
         sum > 0 ? static_cast<double>(greatest * ranks) / static_cast<double>(sum) : 1.0;
     figures.second_rounds += second_[l * n + s];
+    figures.planned_union_sum += static_cast<double>(planned_[s]);
+    // Exact mode counts the top-K itself.
+    const int64_t load = figures.has_coverage ? load_[l * n + s] : greatest;
+    if (see_loads_ && load > 0) {
+      loads->push_back({static_cast<int32_t>(l), row.selection.topk, static_cast<int32_t>(load)});
+    }
     if (hooks.on_certificate && figures.has_coverage) {
       hooks.on_certificate({layers_[l], row.sequence, batch_->position[static_cast<size_t>(token)]},
                            covered);

@@ -13,6 +13,9 @@ namespace weft {
 
 class Tally {
  public:
+  // see_loads: results tell the load of the fullest rank, where it is known.
+  explicit Tally(bool see_loads = false) : see_loads_(see_loads) {}
+
   void Begin(const Batch& batch);
   void AddLayer(int layer);
 
@@ -22,6 +25,10 @@ class Tally {
   // Tokens that attention reads: of the union, or of this rank's share of it.
   int32_t& united(size_t s) { return united_[at_ + s]; }
   void SetSecondRound(size_t s) { second_[at_ + s] = 1; }
+  // Of the fullest rank, on rank 0; 0: not known. In exact mode it follows from ahead().
+  int32_t& load(size_t s) { return load_[at_ + s]; }
+  // Of the step: see SelectionFigures::planned_union_sum.
+  void SetPlannedUnion(size_t s, int64_t tokens) { planned_[s] = tokens; }
 
   // One exchange of all ranks; figures of each plan row on rank 0. `shares`: united() is a share.
   void Finish(Communicator* comm, const Hooks& hooks, bool shares,
@@ -35,14 +42,16 @@ class Tally {
 
  private:
   SelectionFigures FiguresOf(size_t s, const std::vector<int32_t>& all, int ranks, bool shares,
-                             const Hooks& hooks) const;
+                             const Hooks& hooks, std::vector<SeenLoad>* loads) const;
 
+  const bool see_loads_;
   const Batch* batch_ = nullptr;
   std::vector<int> layers_;
   size_t at_ = 0;  // first entry of the layer added last
   // One entry per layer with an indexer and selecting token, in that order.
-  std::vector<int32_t> ahead_, united_;
+  std::vector<int32_t> ahead_, united_, load_;
   std::vector<char> second_;
+  std::vector<int64_t> planned_;  // [selecting]
 };
 
 }  // namespace weft

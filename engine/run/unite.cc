@@ -129,6 +129,9 @@ void Selector::UniteCut(size_t s, Scratch* scratch) {
       covering_[s] += CountAhead(reinterpret_cast<const Item*>(wire), capacity, foremost);
     }
   }
+  if (!SeesLoads(s)) return;
+  const std::vector<int32_t> loads = LoadsOf(s, &scratch->ranks);
+  tally_.load(s) = *std::max_element(loads.begin(), loads.end());
 }
 
 }  // namespace weft

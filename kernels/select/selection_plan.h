@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace weft {
 
@@ -34,10 +35,15 @@ struct SelectionPlan {
   int32_t topk = 0;     // K = index_topk in force
   int32_t m = 0;        // list length per rank: K in exact mode, 0 in dense mode (no lists)
   double gamma = 0.99;  // coverage wanted per query and layer; meaningless in exact and dense
+  // Of each layer with an indexer, in their order, 1 to m; empty: m in every layer.
+  std::vector<int32_t> layer_m = {};
 
   // G >= 1, K >= 1, gamma in (0, 1]. Exact mode, and G = 1 in every mode but dense, give m = K.
   static SelectionPlan Make(SelectionMode mode, int32_t topk, int32_t ranks, double gamma,
                             MRule rule = MRule::kExactProbability);
+
+  // Of the n-th layer with an indexer.
+  int32_t LayerM(size_t n) const { return layer_m.empty() ? m : layer_m.at(n); }
 
   // A row at position t (t+1 visible tokens) with t+1 <= K sees everything: nothing is cut.
   bool Selects(int64_t t) const { return mode != SelectionMode::kDense && t + 1 > topk; }

@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "server/api/mode_name.h"
 
@@ -48,6 +49,14 @@ void Copy(const engine::v1::SelectionFigures& from, v1::SelectionFigures* to) {
   to->set_mean_union(from.mean_union());
   to->set_mean_imbalance(from.mean_imbalance());
   to->set_second_rounds(from.second_rounds());
+  if (from.has_mean_union_planned()) to->set_mean_union_planned(from.mean_union_planned());
+}
+
+void Copy(const google::protobuf::RepeatedField<int32_t>& layer_m, v1::LayerMargins* to) {
+  const auto [least, greatest] = std::minmax_element(layer_m.begin(), layer_m.end());
+  to->set_mean(std::accumulate(layer_m.begin(), layer_m.end(), 0.0) / layer_m.size());
+  to->set_least(*least);
+  to->set_greatest(*greatest);
 }
 
 }  // namespace
@@ -112,6 +121,10 @@ grpc::Status Answer::Take(const engine::v1::GenerateEvent& event,
     case engine::v1::GenerateEvent::kAdmitted:
       // A replay honours the first record, which stays the one that is reported.
       if (!state_->request.has_honour()) state_->admitted = event.admitted();
+      selected_.clear();
+      break;
+    case engine::v1::GenerateEvent::kSelected:
+      TakeSelected(event.selected());
       break;
     case engine::v1::GenerateEvent::kToken:
       return TakeToken(event.token(), replies);
@@ -138,11 +151,29 @@ grpc::Status Answer::TakeToken(const engine::v1::Token& token,
   last_token_ = steady_clock::now();
   if (first_token_ == steady_clock::time_point()) first_token_ = last_token_;
   state_->committed.Add(token.id());
+  TellSelected(next, replies);
   if (IsStop(token.id())) return grpc::Status::OK;  // no part of the text
   v1::Delta delta;
   text_.Append(token, &delta);
   reply_.Sort(&delta);
   return Tell(std::move(delta), replies);
+}
+
+void Answer::TakeSelected(const engine::v1::SelectedTokens& selected) {
+  if (at_stop_string() || selected.output_index() < state_->committed.size()) return;
+  selected_.push_back(selected);
+}
+
+void Answer::TellSelected(int output_index, std::vector<v1::GenerateResponse>* replies) {
+  for (const engine::v1::SelectedTokens& selected : selected_) {
+    if (selected.output_index() != output_index) continue;
+    v1::SelectedTokens* out = replies->emplace_back().mutable_selected();
+    out->set_output_index(output_index);
+    out->set_layer(selected.layer());
+    out->set_all(selected.all());
+    *out->mutable_positions() = selected.positions();
+  }
+  selected_.clear();
 }
 
 grpc::Status Answer::TakeScores(const engine::v1::Scores& scores,
@@ -215,6 +246,8 @@ grpc::Status Answer::Complete(engine::v1::FinishReason reason, int32_t stop_id,
     selection->set_index_topk(state_->admitted->index_topk());
     selection->set_m(state_->admitted->m());
     selection->set_ranks(state_->ranks);
+    const auto& layer_m = state_->admitted->layer_m();
+    if (!layer_m.empty()) Copy(layer_m, selection->mutable_layer_m());
   }
   return grpc::Status::OK;
 }

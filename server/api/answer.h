@@ -43,6 +43,8 @@ class Answer {
                          std::vector<v1::GenerateResponse>* replies);
   grpc::Status TakeScores(const engine::v1::Scores& scores,
                           std::vector<v1::GenerateResponse>* replies);
+  void TakeSelected(const engine::v1::SelectedTokens& selected);
+  void TellSelected(int output_index, std::vector<v1::GenerateResponse>* replies);
   grpc::Status TakeFinished(const engine::v1::Finished& finished,
                             std::vector<v1::GenerateResponse>* replies);
   // *complete: the last of the replies.
@@ -57,6 +59,9 @@ class Answer {
   ReplyText reply_;
   int told_before_ = 0;  // tokens that an earlier stream told
   int64_t ahead_ = 0;    // bytes that an earlier stream told of tokens that are still to come
+  // Of the token that is due, and told with it: an engine that dies between them tells both again
+  // to the next.
+  std::vector<engine::v1::SelectedTokens> selected_;
   bool complete_ = false;
   std::string finish_reason_;
   std::chrono::steady_clock::time_point first_token_;

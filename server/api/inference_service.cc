@@ -156,6 +156,7 @@ class InferenceService final : public Methods {
     reply->set_default_temperature(static_cast<float>(model.sampling.temperature));
     reply->set_default_top_p(static_cast<float>(model.sampling.top_p));
     reply->set_default_top_k(static_cast<uint32_t>(std::max<int64_t>(0, model.sampling.top_k)));
+    reply->set_default_repetition_penalty(static_cast<float>(model.sampling.repetition_penalty));
     if (model.chat) reply->set_chat_encoding(std::string(model.chat->name()));
     return Reply(context, Status::OK);
   }

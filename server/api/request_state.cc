@@ -7,6 +7,12 @@ namespace weft::server {
 void GoOnBehind(RequestState* state) {
   engine::v1::GenerateRequest& request = state->request;
   *request.mutable_committed_ids() = state->committed;
+  if (request.has_selected()) {  // what the output so far read was told with it
+    auto* outputs = request.mutable_selected()->mutable_outputs();
+    outputs->erase(std::remove_if(outputs->begin(), outputs->end(),
+                                  [&](int32_t i) { return i < state->committed.size(); }),
+                   outputs->end());
+  }
   // While nothing was told the request may as well begin anew, under whatever the engine is now.
   if (state->begun() && state->admitted) *request.mutable_honour() = *state->admitted;
   if (state->scored == 0) return;

@@ -154,6 +154,18 @@ Status ResolveTurn(int priority, const std::string& client, engine::v1::Generate
   return CheckId(client, "client_id");
 }
 
+// Which layers there are only the engine knows.
+Status ResolveSelected(const v1::Selected& selected, engine::v1::GenerateRequest* out) {
+  if (selected.layers().empty() != selected.outputs().empty()) {
+    return InvalidArgument(fmt::format(
+        "selected must name layers and outputs, or neither; got {} layers and {} outputs",
+        selected.layers_size(), selected.outputs_size()));
+  }
+  *out->mutable_selected()->mutable_layers() = selected.layers();
+  *out->mutable_selected()->mutable_outputs() = selected.outputs();
+  return Status::OK;
+}
+
 // Everything after the prompt.
 template <typename Request>
 Status ResolveRest(const Request& request, const text::TextModel& model, const Limits& limits,
@@ -168,6 +180,9 @@ Status ResolveRest(const Request& request, const text::TextModel& model, const L
     status = ResolveSelection(request.selection(), limits.max_index_topk, &out->engine);
   }
   if (status.ok()) status = ResolveTurn(request.priority(), request.client_id(), &out->engine);
+  if (status.ok() && request.has_selected()) {
+    status = ResolveSelected(request.selected(), &out->engine);
+  }
   return status;
 }
 

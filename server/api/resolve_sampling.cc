@@ -67,9 +67,11 @@ Status ResolveDistribution(const v1::Sampling& sampling, const text::SamplingDef
   return Status::OK;
 }
 
-Status ResolvePenalties(const v1::Sampling& sampling, int64_t vocab_size,
-                        engine::v1::Sampling* out) {
-  const float repetition = sampling.has_repetition_penalty() ? sampling.repetition_penalty() : 1;
+Status ResolvePenalties(const v1::Sampling& sampling, const text::SamplingDefaults& defaults,
+                        int64_t vocab_size, engine::v1::Sampling* out) {
+  const float repetition = sampling.has_repetition_penalty()
+                               ? sampling.repetition_penalty()
+                               : static_cast<float>(defaults.repetition_penalty);
   if (!(repetition > 0) || std::isinf(repetition)) {
     return InvalidArgument(
         fmt::format("sampling.repetition_penalty must be a number above 0; got {}", repetition));
@@ -157,7 +159,7 @@ Status ResolveSampling(const v1::Sampling& sampling, const text::TextModel& mode
   engine::v1::Sampling* resolved = out->engine.mutable_sampling();
   Status status = ResolveLengths(sampling, limits.max_context, scoring, &out->engine);
   if (status.ok()) status = ResolveDistribution(sampling, model.sampling, resolved);
-  if (status.ok()) status = ResolvePenalties(sampling, limits.vocab_size, resolved);
+  if (status.ok()) status = ResolvePenalties(sampling, model.sampling, limits.vocab_size, resolved);
   if (status.ok()) status = ResolveStops(sampling, model, limits.vocab_size, out);
   if (status.ok()) status = ResolveChoices(sampling, out);
   return status;

@@ -44,6 +44,8 @@ int64_t Positive(const JsonFile& file, const char* key) {
 
 SamplingDefaults Sampling(const JsonFile& file) {
   SamplingDefaults sampling;
+  sampling.repetition_penalty = file.Number("repetition_penalty").value_or(1.0);
+  if (sampling.repetition_penalty <= 0) file.Fail("repetition_penalty", "above 0");
   if (!file.Bool("do_sample").value_or(false)) return sampling;
   sampling.temperature = file.Number("temperature").value_or(1.0);
   sampling.top_p = file.Number("top_p").value_or(1.0);

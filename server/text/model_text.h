@@ -18,7 +18,8 @@ namespace weft::text {
 struct SamplingDefaults {
   double temperature = 0.0;  // 0: greedy
   double top_p = 1.0;
-  int64_t top_k = 0;  // 0: no limit
+  int64_t top_k = 0;                // 0: no limit
+  double repetition_penalty = 1.0;  // 1: off; of greedy generation too
 };
 
 struct TextModel {

@@ -45,7 +45,7 @@ class Judge {
   }
 
   void EndStep() {
-    for (auto& [where, pair] : pairs_) JudgePair(where.second, &pair);
+    for (auto& [where, pair] : pairs_) JudgePair(where.first, where.second, &pair);
     pairs_.clear();
   }
 
@@ -53,6 +53,7 @@ class Judge {
   int64_t other_list = 0, other_certificate = 0, no_certificate = 0, other_count = 0;
   int64_t contained = 0;  // top-K items in the lists
   double united = 0, imbalance = 0;
+  std::vector<std::pair<int32_t, int32_t>> all_loads;  // layer, top-K items of the fullest rank
 
  private:
   struct Pair {
@@ -76,8 +77,10 @@ class Judge {
     return positions;
   }
 
-  void JudgePair(int32_t position, Pair* pair) {
-    const auto topk = static_cast<size_t>(plan_.topk), m = static_cast<size_t>(plan_.m);
+  // Every layer of these models has an indexer.
+  void JudgePair(int layer, int32_t position, Pair* pair) {
+    const auto topk = static_cast<size_t>(plan_.topk);
+    const auto m = static_cast<size_t>(plan_.LayerM(static_cast<size_t>(layer)));
     std::vector<Item> all, united_items, foremost_left;
     for (const auto& items : pair->items) {
       all.insert(all.end(), items.begin(), items.end());
@@ -90,6 +93,7 @@ class Judge {
     ++pairs;
     other_count += static_cast<int64_t>(all.size()) != position + 1;
     const std::vector<Item> top = Best(all, topk);
+    all_loads.push_back({layer, Greatest(top)});
     const std::vector<int32_t> want = Positions(top);
     const bool exact = plan_.mode == SelectionMode::kExact;
     const std::vector<int32_t> first = exact ? want : Positions(united_items);
@@ -119,6 +123,12 @@ class Judge {
     imbalance += Imbalance(united_items);
   }
 
+  int32_t Greatest(const std::vector<Item>& items) const {
+    std::vector<int32_t> of_rank(static_cast<size_t>(placement_.ranks), 0);
+    for (Item item : items) ++of_rank[static_cast<size_t>(placement_.Rank(item.index))];
+    return *std::max_element(of_rank.begin(), of_rank.end());
+  }
+
   // The fullest rank's share of the items over an even share.
   double Imbalance(const std::vector<Item>& items) const {
     std::vector<double> loads(static_cast<size_t>(placement_.ranks), 0);
@@ -134,10 +144,17 @@ class Judge {
 };
 
 void RunJudged(Cluster* cluster, const std::vector<int32_t>& ids, const SelectionPlan& plan,
-               Judge* judge) {
+               Judge* judge, std::vector<std::pair<int32_t, int32_t>>* seen = nullptr) {
   Driver driver(cluster, {.chunk = 256});
-  driver.after_step = [judge](const StepPlan&, const StepResult&) { judge->EndStep(); };
+  std::vector<std::pair<int32_t, int32_t>> loads;
+  driver.after_step = [judge, &loads](const StepPlan&, const StepResult& result) {
+    judge->EndStep();
+    for (const RowResult& row : result.rows) {
+      for (const SeenLoad& load : row.loads) loads.emplace_back(load.layer, load.greatest);
+    }
+  };
   const Outcome outcome = driver.RunOne(Ask(ids, 4, plan));
+  if (seen != nullptr) *seen = loads;
   SelectionFigures figures = outcome.finished->prefill;
   const int64_t cut = static_cast<int64_t>(ids.size()) - plan.topk;
   CHECK(figures.queries == cut);
@@ -196,6 +213,13 @@ TEST_CASE("selection and certificate of every pair equal brute force") {
   if (setting.m != 0) CHECK(judge.covered < judge.pairs);
 }
 
+// A document in the tiny model's 256 ids.
+std::vector<int32_t> Tiny(int32_t count) {
+  std::vector<int32_t> ids = Document(count);
+  for (int32_t& id : ids) id %= 256;
+  return ids;
+}
+
 TEST_CASE("tiny model: certificates equal brute force where the cut falls anywhere") {
   const int ranks = GENERATE(2, 5);
   const int32_t m = GENERATE(1, 4, 8, 16);
@@ -211,6 +235,57 @@ TEST_CASE("tiny model: certificates equal brute force where the cut falls anywhe
   RunJudged(&cluster, ids, plan, &judge);
   if (m == 16) CHECK(judge.covered == judge.pairs);
   if (ranks * m < 16) CHECK(judge.covered == 0);
+}
+
+TEST_CASE("m by layer: certificates and lists equal brute force and loads are seen as they are") {
+  const int ranks = GENERATE(2, 3, 5);
+  const bool certified = GENERATE(true, false);
+  const Exchange exchange = GENERATE(Exchange::kRows, Exchange::kPartial);
+  CAPTURE(ranks, certified, exchange == Exchange::kPartial);
+  ClusterOptions options{TinyModel(), ranks};
+  options.exchange = exchange;
+  options.see_loads = true;
+  Cluster cluster(options);
+  const int32_t even = (16 + ranks - 1) / ranks;
+  SelectionPlan plan = certified ? Certified(cluster, even + 4) : Interleaved(cluster, even + 4);
+  plan.layer_m = {even, even + 4, even + 2};
+  Judge judge(&cluster, plan);
+  std::vector<std::pair<int32_t, int32_t>> seen;
+  RunJudged(&cluster, Tiny(300), plan, &judge, &seen);
+  CHECK(judge.covered > 0);
+  CHECK(judge.covered < judge.pairs);
+  if (!certified || exchange == Exchange::kPartial) {
+    CHECK(seen.empty());  // keys do not travel
+    return;
+  }
+  REQUIRE(seen.size() == judge.all_loads.size());
+  const auto beyond = [&](const std::pair<int32_t, int32_t>& load) {
+    return load.second > plan.LayerM(static_cast<size_t>(load.first));
+  };
+  // Where a second round ran they are bounds, beyond m as the loads themselves.
+  int64_t bounds = 0, true_sum = 0;
+  for (const auto& load : seen) bounds += beyond(load) ? load.second : 0;
+  for (const auto& load : judge.all_loads) true_sum += beyond(load) ? load.second : 0;
+  CHECK(bounds >= true_sum);
+  std::erase_if(seen, beyond);
+  std::erase_if(judge.all_loads, beyond);
+  std::sort(seen.begin(), seen.end());
+  std::sort(judge.all_loads.begin(), judge.all_loads.end());
+  CHECK(seen == judge.all_loads);
+}
+
+TEST_CASE("exact mode tells every load") {
+  const Exchange exchange = GENERATE(Exchange::kRows, Exchange::kPartial);
+  ClusterOptions options{TinyModel(), 3};
+  options.exchange = exchange;
+  options.see_loads = true;
+  Cluster cluster(options);
+  Judge judge(&cluster, Exact(cluster));
+  std::vector<std::pair<int32_t, int32_t>> seen;
+  RunJudged(&cluster, Tiny(200), Exact(cluster), &judge, &seen);
+  std::sort(seen.begin(), seen.end());
+  std::sort(judge.all_loads.begin(), judge.all_loads.end());
+  CHECK(seen == judge.all_loads);
 }
 
 TEST_CASE("4K document, 4 ranks, m = 84: coverage as planned, every certificate right") {

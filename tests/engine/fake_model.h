@@ -72,6 +72,13 @@ class FakeModel {
     }
     StepResult result;
     for (const PlanRow& row : plan.rows) result.rows.push_back(RunRow(plan, row));
+    for (const TracedQuery& query : plan.traced) {
+      result.selected.push_back({query.sequence,
+                                 query.position,
+                                 query.layer,
+                                 query.layer == 0,
+                                 {query.layer, query.position}});
+    }
     if (during_step) during_step();
     return result;
   }
@@ -138,8 +145,15 @@ struct FakeEngine {
   explicit FakeEngine(const SchedulerOptions& options, int32_t max_context = 4096,
                       int32_t max_waiting = 1000)
       : model(options),
-        engine(options, {kFakeVocab, max_context, 64, max_waiting},
-               {SelectionMode::kExact, 8, 0.99, {}}, model.RunStep()) {}
+        engine(options, Limits(max_context, max_waiting), {SelectionMode::kExact, 8, 0.99, {}},
+               model.RunStep()) {}
+
+  static EngineLimits Limits(int32_t max_context, int32_t max_waiting) {
+    EngineLimits limits{kFakeVocab, max_context, 64, max_waiting};
+    limits.selecting_layers = 3;
+    limits.layers = 3;
+    return limits;
+  }
 
   int64_t Submit(const EngineRequest& request, Outcome* outcome) {
     int64_t id = 0;

@@ -24,6 +24,7 @@ Cluster::Cluster(const ClusterOptions& options)
   run.partition = options.partition;
   run.audit = options.audit;
   run.deterministic = options.deterministic;
+  run.see_loads = options.see_loads;
   comms_ = MakeThreadCommunicators(options.ranks);
   for (int rank = 0; rank < options.ranks; ++rank) {
     pools_.push_back(std::make_unique<ThreadPool>(options.threads));
@@ -103,8 +104,10 @@ Driver::Driver(Cluster* cluster, const DriverOptions& options) {
   limits.vocab = cluster->config().vocab;
   limits.max_context = limits.max_index_topk = options.max_context;
   limits.layers = cluster->config().layers;
-  const SelectionDefaults defaults{SelectionMode::kExact, cluster->config().index_topk, 0.99,
-                                   MRule::kExactProbability};
+  limits.selecting_layers = cluster->config().layers;  // those of the tests all have an indexer
+  SelectionDefaults defaults{SelectionMode::kExact, cluster->config().index_topk, 0.99,
+                             MRule::kExactProbability};
+  defaults.margin_auto = options.margin_auto;
   const uint64_t before = cluster->committed();
   engine_ = std::make_unique<Engine>(scheduling, limits, defaults, [=, this](const StepPlan& plan) {
     StepPlan moved = plan;

@@ -61,6 +61,7 @@ struct ClusterOptions {
   bool graphs = true;          // GPU
   bool deterministic = false;  // GPU
   double audit = 0;
+  bool see_loads = false;
 };
 
 class Cluster {
@@ -111,6 +112,7 @@ struct DriverOptions {
   bool high_pages_first = false;
   bool prefix_cache = true;
   double max_step_ms = 0;
+  bool margin_auto = false;
 };
 
 // An Engine on a cluster; several may follow one another on the same one.

@@ -89,7 +89,7 @@ inline Answer Ask(const Setting& setting, const Field& field) {
   const auto run = [&](int rank) {
     Communicator* comm = comms[static_cast<size_t>(rank)].get();
     const Placement placement{setting.ranks, setting.block, setting.rotated};
-    const Batch batch = MakeBatch(plan, {SlotState{}}, config, placement, rank, kPage);
+    Batch batch = MakeBatch(plan, {SlotState{}}, config, placement, rank, kPage);
     std::vector<float> keys = KeysOf(setting, field, rank, plan.rows[0].pages_count);
     Hooks hooks;
     hooks.on_certificate = [&](const Where& where, bool held) {
@@ -97,7 +97,7 @@ inline Answer Ask(const Setting& setting, const Field& field) {
     };
     Selector selector(comm, CpuOps(DetectIsa()), {}, placement, config, setting.exchange,
                       setting.audit, hooks);
-    selector.Begin(batch);
+    selector.Begin(&batch);
     selector.Select(0, inputs.q.data(), inputs.w.data(), {keys.data(), DType::kF32, kPage, kDim});
     const int64_t rounds = comm->stats().calls;
     std::vector<RowResult> results(1);

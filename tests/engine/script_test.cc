@@ -49,6 +49,12 @@ TEST_CASE("script: what is left out is off and bad values are named") {
   refused(R"({"stop_ids": [1, -3000000000]})",
           "stop_ids must be a whole number that fits, got -3000000000");
   refused(R"({"cache_salt": 5})", "cache_salt must be text, got 5");
+  refused(R"({"prompt_ids": [1], "prompt_logprobs": 2})",
+          "prompt_logprobs must be 0 without logprobs_from, got 2");
+  refused(R"({"client_id": "a b"})", "client_id must be of visible ASCII characters, got 'a b'");
+  refused(R"({"top_k": 1, "seed": 2, "top_k": 3})", "the key 'top_k' is there twice");
+  refused(R"({"selection": {"mode": "exact", "mode": "dense"}})", "the key 'mode' is there twice");
+  refused(R"({"selected": {"layers": [1]}})", "selected must name layers and outputs, or neither");
 }
 
 }  // namespace weft::test

@@ -108,9 +108,9 @@ TEST_CASE("wishes for selections are checked") {
             asking, [](EngineEvent) {}, &id)
         .message;
   };
-  CHECK(refused({3}, {0}) == "selected.layers must be in [0, 3), got 3");
-  CHECK(refused({-1}, {0}) == "selected.layers must be in [0, 3), got -1");
-  CHECK(refused({0}, {4}) == "selected.outputs must be in [0, max_tokens), got 4");
+  CHECK(refused({3}, {0}) == "selected.layers[0] must be in [0, 3), got 3");
+  CHECK(refused({-1}, {0}) == "selected.layers[0] must be in [0, 3), got -1");
+  CHECK(refused({0}, {4}) == "selected.outputs[0] must be in [0, max_tokens), got 4");
   CHECK(refused(std::vector<int32_t>(40000, 0), {0, 1}) ==
         "selected must be of at most 65536 layers times outputs, got 80000");
   CHECK(refused({0}, {3}).empty());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "engine/model/model_error.h"
@@ -177,7 +178,12 @@ TEST_CASE("a config that Weft cannot run is refused by key, rule and value") {
        "must be \"deepseek_v32\" or \"glm_moe_dsa\", got \"deepseek_v3\""},
       {"attention_bias", true, "must be false"},
       {"hidden_act", "gelu", "must be \"silu\", got \"gelu\""},
-      {"quantization_config", "fp8", "must hold a JSON object"},
+      {"quantization_config", "fp8",
+       "key 'quantization_config' must hold a JSON object, got \"fp8\""},
+      {"quantization_config", 5, "key 'quantization_config' must hold a JSON object, got 5"},
+      {"eos_token_id", 129280, "must be an id, or a list of ids, in [0, 129280), got 129280"},
+      {"eos_token_id", {1, -1}, "'eos_token_id': must be an id, or a list of ids"},
+      {"eos_token_id", "</s>", "'eos_token_id': must be an id, or a list of ids"},
       {"quantization_config", {{"quant_method", "awq"}}, "must be \"fp8\", got \"awq\""},
       {"quantization_config", {{"quant_method", "fp8"}}, "must be [128, 128], got nothing"},
       {"scoring_func", "softmax", "must be \"sigmoid\""},
@@ -239,10 +245,17 @@ TEST_CASE("a missing or broken config.json names the file") {
   CHECK_THROWS_WITH(LoadConfig(dir.path()), Contains("config.json: cannot be opened"));
   test::WriteFile(dir / "config.json", "{\"vocab_size\": ");
   CHECK_THROWS_WITH(LoadConfig(dir.path()), Contains("config.json: is not valid JSON"));
+  test::WriteFile(dir / "config.json", R"({"vocab_size": 5, "rope_theta": 1e999})");
+  CHECK_THROWS_WITH(LoadConfig(dir.path()), Contains("config.json: is not valid JSON, at key "
+                                                     "'rope_theta' or behind it") &&
+                                                Contains("1e999"));
   test::WriteFile(dir / "config.json", R"({"vocab_size": )" + std::string(100000, '['));
   CHECK_THROWS_WITH(LoadConfig(dir.path()), Contains("config.json: is nested deeper than 64"));
   test::WriteFile(dir / "config.json", "[1]");
   CHECK_THROWS_WITH(LoadConfig(dir.path()), Contains("must hold a JSON object"));
+  std::filesystem::remove(dir / "config.json");
+  std::filesystem::create_directory(dir / "config.json");
+  CHECK_THROWS_WITH(LoadConfig(dir.path()), Contains("config.json: is a folder, not a file"));
 }
 
 TEST_CASE("greedy routing without a bias is the same router with a bias of zeros") {

@@ -3,6 +3,7 @@
 import json
 import math
 import pathlib
+import random
 import struct
 import subprocess
 import sys
@@ -16,6 +17,7 @@ sys.path.insert(0, str(ROOT / "tools/quality"))
 sys.dont_write_bytecode = True
 
 import captured  # noqa: E402
+import counts  # noqa: E402
 import documents  # noqa: E402
 import intervals  # noqa: E402
 
@@ -104,6 +106,39 @@ class Tokens(unittest.TestCase):
         self.assertIn("--model", tokenize("", "--help").stdout)
 
 
+class Counts(unittest.TestCase):
+    def test_questions_for_counts_are_answered_by_their_documents(self):
+        made = list(counts.documents(7, 3))
+        self.assertEqual(made, list(counts.documents(7, 3)))
+        for document in made:
+            (_, text), *turns = document["pieces"]
+            listed = text.removeprefix(counts.BOS).split()
+            self.assertGreaterEqual(len(listed), 1100)
+            self.assertEqual(len(turns), 2 * 20)
+            for (kind, question), (answer_kind, answer) in zip(turns[::2], turns[1::2]):
+                self.assertEqual((kind, answer_kind), ("", "answer"))
+                what, which = question.split()
+                if what == "many":
+                    ratio = listed.count(which) / int(answer)
+                    self.assertTrue(0.7 < ratio < 1.42 or answer in ("5", "320"))
+                else:
+                    self.assertEqual(listed.count(answer.strip()),
+                                     max(map(listed.count, counts.PLACES[which])))
+
+    def test_their_texts_are_the_tokens_of_training(self):
+        draw = random.Random(3)
+        listed, questions = counts.make(draw)
+        ids = counts.Ids(json.loads((ROOT / "deploy/models/demo/tokenizer.json").read_text()))
+        row, places, answers = ids.row(listed, questions)
+        self.assertEqual([row[place + 1] for place in places], answers)
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "documents.jsonl")
+            path.write_text(json.dumps({"pieces": counts.pieces(listed, questions)}) + "\n")
+            loaded, _ = documents.load(path, BIN / "weft-tokenize", ROOT / "deploy/models/demo")
+        self.assertEqual(loaded[0]["ids"], row)
+        self.assertEqual([begin for begin, _ in loaded[0]["answers"]], [p + 1 for p in places])
+
+
 class Study(unittest.TestCase):
     def test_a_study_is_resumed_and_reported(self):
         example = str(ROOT / "deploy/examples/00-392tok.jsonl")
@@ -133,7 +168,7 @@ class Study(unittest.TestCase):
             self.assertEqual(selection["pairs_covered"] + selection["second_rounds"],
                              selection["pairs"])
             self.assertEqual(len(certified), 6)
-            table = run(*common, "--report").stdout
+            table = run("--out", folder, "--report").stdout
             self.assertIn("6 questions on 1 documents", table)
             self.assertEqual(table.count("\n| "), 6)
 

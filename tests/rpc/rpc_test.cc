@@ -41,6 +41,8 @@ TEST_CASE("rpc: every field of a request reaches the engine") {
   request.set_logprobs_from(1);
   request.set_prompt_logprobs(5);
   request.set_cache_salt("salt");
+  request.mutable_selected()->add_layers(2);
+  request.mutable_selected()->add_outputs(8);
   v1::Sampling* sampling = request.mutable_sampling();
   sampling->set_temperature(0.5f);
   sampling->set_top_p(0.9f);
@@ -67,6 +69,8 @@ TEST_CASE("rpc: every field of a request reaches the engine") {
   CHECK(got.logprobs_from == 1);
   CHECK(got.prompt_alternatives == 5);
   CHECK(got.cache_salt == "salt");
+  CHECK(got.traced_layers == std::vector<int32_t>{2});
+  CHECK(got.traced_outputs == std::vector<int32_t>{8});
 }
 
 TEST_CASE("rpc: Abort ends a request with its figures and is harmless twice late or unknown") {
@@ -208,6 +212,81 @@ TEST_CASE("rpc: a full queue tells when to try again") {
     reader->Finish();
   }
   CHECK(served.Idle());
+}
+
+TEST_CASE("rpc: what attention read comes before its token") {
+  ServedEngine served(kOptions);
+  v1::GenerateRequest request = RpcRequest(FakePrompt(10, 1), 4);
+  for (int layer : {0, 2}) request.mutable_selected()->add_layers(layer);
+  for (int output : {0, 3}) request.mutable_selected()->add_outputs(output);
+  grpc::ClientContext context;
+  const auto reader = served.stub->Generate(&context, request);
+  std::vector<std::pair<int, int>> lists;  // output, layer
+  int tokens = 0;
+  for (v1::GenerateEvent event; reader->Read(&event);) {
+    tokens += event.has_token();
+    if (!event.has_selected()) continue;
+    const v1::SelectedTokens& list = event.selected();
+    lists.emplace_back(list.output_index(), list.layer());
+    CHECK(list.output_index() == tokens);
+    CHECK(list.all() == (list.layer() == 0));
+    REQUIRE(list.positions_size() == 2);
+    CHECK(list.positions(1) == 9 + tokens);
+  }
+  CHECK(reader->Finish().ok());
+  CHECK(lists == std::vector<std::pair<int, int>>{{0, 0}, {0, 2}, {3, 0}, {3, 2}});
+}
+
+TEST_CASE("rpc: selected beyond its bounds is refused by name") {
+  ServedEngine served(kOptions, 1 << 22);
+  const auto refused = [&](const std::vector<int>& layers, const std::vector<int>& outputs) {
+    v1::GenerateRequest request = RpcRequest({1, 2}, 1500);
+    for (int layer : layers) request.mutable_selected()->add_layers(layer);
+    for (int output : outputs) request.mutable_selected()->add_outputs(output);
+    grpc::ClientContext context;
+    const RpcOutcome outcome = ReadAll(served.stub->Generate(&context, request).get());
+    CHECK(outcome.status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+    return outcome.status.error_message();
+  };
+  CHECK(refused({0, 3}, {0}) == "selected.layers[1] must be in [0, 3), got 3");
+  CHECK(refused({0, 1, 0}, {0}) == "selected.layers[2] must be told once, got 0 again");
+  CHECK(refused({0}, {4, 4}) == "selected.outputs[1] must be told once, got 4 again");
+  CHECK(refused({0}, {1500}) == "selected.outputs[0] must be in [0, max_tokens), got 1500");
+}
+
+TEST_CASE("rpc: a replay keeps its m by layer or is refused") {
+  ServedEngine served(kOptions);
+  const auto replay = [&](const std::vector<int32_t>& layer_m, v1::SelectionMode mode) {
+    v1::GenerateRequest request = RpcRequest(FakePrompt(10, 1), 3);
+    v1::Admitted* before = request.mutable_honour();
+    before->set_mode(mode);
+    before->set_index_topk(8);
+    before->set_m(mode == v1::EXACT ? 8 : 7);
+    before->mutable_layer_m()->Add(layer_m.begin(), layer_m.end());
+    before->set_model("model");
+    before->set_placement("placement");
+    before->set_partition("gather");
+    before->set_exchange("rows");
+    before->set_arithmetic("fake");
+    grpc::ClientContext context;
+    const auto reader = served.stub->Generate(&context, request);
+    std::vector<int32_t> told;
+    for (v1::GenerateEvent event; reader->Read(&event);) {
+      if (!event.has_admitted()) continue;
+      told.assign(event.admitted().layer_m().begin(), event.admitted().layer_m().end());
+    }
+    const grpc::Status status = reader->Finish();
+    CHECK(told == (status.ok() ? layer_m : std::vector<int32_t>()));
+    return status.error_code();
+  };
+  CHECK(replay({5, 7, 6}, v1::CERTIFIED) == grpc::StatusCode::OK);
+  CHECK(served.fake.model.plans.back().rows[0].selection.layer_m == std::vector<int32_t>{5, 7, 6});
+  CHECK(replay({}, v1::CERTIFIED) == grpc::StatusCode::OK);
+  for (const std::vector<int32_t>& wrong :
+       std::vector<std::vector<int32_t>>{{5, 7}, {5, 8, 6}, {5, 0, 6}, {5, 6, 7, 7}}) {
+    CHECK(replay(wrong, v1::INTERLEAVED) == grpc::StatusCode::FAILED_PRECONDITION);
+  }
+  CHECK(replay({5, 7, 6}, v1::EXACT) == grpc::StatusCode::FAILED_PRECONDITION);
 }
 
 }  // namespace weft::test

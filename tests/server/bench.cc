@@ -51,6 +51,9 @@ void Heard::Take(const v1::GenerateResponse& response) {
     logprobs.insert(logprobs.end(), response.delta().logprobs().begin(),
                     response.delta().logprobs().end());
     top.insert(top.end(), response.delta().top().begin(), response.delta().top().end());
+  } else if (response.has_selected()) {
+    selected.push_back(response.selected());
+    selected_after.push_back(ids.size());
   } else if (response.has_scores()) {
     scores.push_back(response.scores());
   } else if (response.has_complete()) {

@@ -28,6 +28,8 @@ struct Heard {
   std::vector<float> logprobs;
   std::vector<v1::TopTokens> top;
   std::vector<v1::Scores> scores;
+  std::vector<v1::SelectedTokens> selected;
+  std::vector<size_t> selected_after;  // ids that were heard before each
   v1::Complete complete;
   bool completed = false;
 

@@ -69,6 +69,21 @@ GenerateEvent ScoresEvent(const GenerateRequest& request, int begin, int count) 
   return event;
 }
 
+// Of a layer l at output i: positions l and i + 10.
+std::vector<GenerateEvent> SelectedEvents(const GenerateRequest& request, int index) {
+  std::vector<GenerateEvent> events;
+  const auto& outputs = request.selected().outputs();
+  if (std::find(outputs.begin(), outputs.end(), index) == outputs.end()) return events;
+  for (int32_t layer : request.selected().layers()) {
+    engine::v1::SelectedTokens* selected = events.emplace_back().mutable_selected();
+    selected->set_output_index(index);
+    selected->set_layer(layer);
+    selected->add_positions(layer);
+    selected->add_positions(index + 10);
+  }
+  return events;
+}
+
 }  // namespace
 
 float FakeLogprob(int output_index) { return -0.25f * static_cast<float>(output_index + 1); }
@@ -225,6 +240,9 @@ Status FakeEngine::PlayTokens(const FakeScript& script, grpc::ServerContext* con
         context->AddTrailingMetadata("retry-after-ms", std::to_string(script.retry_after_ms));
       }
       return script.failure;
+    }
+    for (const GenerateEvent& selected : SelectedEvents(request, index)) {
+      if (!writer->Write(selected)) return kGone;
     }
     if (index == script.hang_at) return Hang(context, request);
     if (aborted(request.request_id())) {

@@ -63,6 +63,8 @@ const std::vector<Refusal>& Refusals() {
        "selection.coverage must be in (0, 1]; got 0"},
       {"coverage NaN", [](auto* r) { r->mutable_selection()->set_coverage(std::nan("")); },
        "selection.coverage must be in (0, 1]; got nan"},
+      {"layers without outputs", [](auto* r) { r->mutable_selected()->add_layers(3); },
+       "selected must name layers and outputs, or neither; got 1 layers and 0 outputs"},
       {"scoring from 0", [](auto* r) { r->set_logprobs_from(0); },
        "logprobs_from must be from 1 to 5"},
       {"scoring beyond", [](auto* r) { r->set_logprobs_from(6); }, "got 6"},

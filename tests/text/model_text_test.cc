@@ -80,6 +80,9 @@ TEST_CASE("model_text: stop tokens and sampling", "[text]") {
   folder.Set("generation_config.json", "top_p", 0.95);
   CHECK(folder.Load().sampling.temperature == 0.6);
   CHECK(folder.Load().sampling.top_p == 0.95);
+  CHECK(folder.Load().sampling.repetition_penalty == 1.0);
+  folder.Set("generation_config.json", "repetition_penalty", 1.25);
+  CHECK(folder.Load().sampling.repetition_penalty == 1.25);
 
   fs::remove(folder.path() / "generation_config.json");
   folder.Set("config.json", "eos_token_id", 7);
@@ -165,6 +168,7 @@ TEST_CASE("model_text: wrong values name file, key, rule and value", "[text]") {
       {"config.json", "model_type", 3, "must be a string; got 3"},
       {"generation_config.json", "eos_token_id", 4096, "in [0, 4096); got 4096"},
       {"generation_config.json", "eos_token_id", Json::array({1, "x"}), "got [1,\"x\"]"},
+      {"generation_config.json", "repetition_penalty", 0, "must be above 0; got 0"},
       {"generation_config.json", "do_sample", 1, "must be true or false; got 1"},
       {"tokenizer_config.json", "add_bos_token", "yes", "must be true or false; got \"yes\""},
       {"tokenizer_config.json", "bos_token", "<nope>", "must be a token of tokenizer.json"},

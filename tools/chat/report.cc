@@ -40,6 +40,9 @@ std::string FiguresText(const char* part, const v1::SelectionFigures& f) {
   if (f.second_rounds() > 0) {
     text += fmt::format("; {} second rounds brought in the rest", f.second_rounds());
   }
+  if (f.has_mean_union_planned()) {
+    text += fmt::format("; {:.1f} without --margin auto", f.mean_union_planned());
+  }
   return text + fmt::format("; rank imbalance {:.2f}\n", f.mean_imbalance());
 }
 
@@ -50,6 +53,7 @@ ordered_json FiguresJson(const v1::SelectionFigures& f) {
   json["mean_union"] = f.mean_union();
   json["mean_imbalance"] = f.mean_imbalance();
   json["second_rounds"] = f.second_rounds();
+  if (f.has_mean_union_planned()) json["mean_union_planned"] = f.mean_union_planned();
   return json;
 }
 
@@ -68,6 +72,10 @@ std::string StatsText(const Outcome& outcome) {
   if (c.resumes() > 0) text += fmt::format("went on after the loss of {} servers\n", c.resumes());
   text += fmt::format("selection: {}, K={}, m={} on each of G={} ranks\n", s.mode(), s.index_topk(),
                       s.m(), s.ranks());
+  if (s.has_layer_m()) {
+    text += fmt::format("margin auto: m from {} to {} by layer, {:.1f} on average\n",
+                        s.layer_m().least(), s.layer_m().greatest(), s.layer_m().mean());
+  }
   if (s.has_prefill()) text += FiguresText("prefill", s.prefill());
   if (s.has_decode()) text += FiguresText("decode", s.decode());
   if (!s.has_prefill() && !s.has_decode()) {
@@ -102,6 +110,11 @@ std::string StatsJson(const Outcome& outcome) {
     json["decode_tokens_per_second"] = DecodeRate(c);
     json["selection"] = {
         {"mode", s.mode()}, {"index_topk", s.index_topk()}, {"m", s.m()}, {"ranks", s.ranks()}};
+    if (s.has_layer_m()) {
+      json["selection"]["layer_m"] = {{"mean", s.layer_m().mean()},
+                                      {"least", s.layer_m().least()},
+                                      {"greatest", s.layer_m().greatest()}};
+    }
     if (s.has_prefill()) json["selection"]["prefill"] = FiguresJson(s.prefill());
     if (s.has_decode()) json["selection"]["decode"] = FiguresJson(s.decode());
   }

@@ -11,7 +11,11 @@ USER, ASSISTANT = "<｜User｜>", "<｜Assistant｜></think>"
 
 
 def pieces(example):
-    """Texts of the conversation, each tokenized by itself: ('', ...) or ('answer', ...)."""
+    """Texts of the conversation, each tokenized by itself: ('', ...) or ('answer', ...). A document
+    may give them as they are (counts.py)."""
+    if "pieces" in example:
+        yield from example["pieces"]
+        return
     yield "", BOS
     for i, turn in enumerate(example["turns"]):
         question = turn["question"] if i else example["document"] + "\n\n" + turn["question"]

@@ -143,7 +143,8 @@ def parse():
     parser.add_argument("--ranks", type=numbers(int), default="4,8", help="G (default 4,8)")
     parser.add_argument("--coverage", type=numbers(float), default="0.99,0.5",
                         help="which give m (default 0.99,0.5; certified takes the first)")
-    parser.add_argument("--report", action="store_true", help="only print the table")
+    parser.add_argument("--report", action="store_true",
+                        help="only print a table for each model and set of documents in OUT")
     parser.add_argument("--script", type=pathlib.Path,
                         help="only write the documents to this file, for weft-engine --script")
     args = parser.parse_args()
@@ -152,21 +153,43 @@ def parse():
             parser.error(f"--modes must be of interleaved, certified, got '{mode}'")
     if (args.out is None) == (args.script is None):
         parser.error("give --out or --script")
+    if args.report and args.out is None:
+        parser.error("--report needs --out")
     return args
+
+
+def read_cells(path):
+    """Those of every study in the folder: {key: [cell]}, the last of each name."""
+    studies = {}
+    for line in path.read_text().splitlines() if path.exists() else []:
+        cell = json.loads(line)
+        studies.setdefault(cell["key"], {})[cell["name"]] = cell
+    return {key: list(cells.values()) for key, cells in studies.items()}
+
+
+def print_report(path):
+    studies = read_cells(path)
+    if not studies:
+        sys.exit(f"no results in {path}")
+    for key, cells in studies.items():
+        if len(studies) > 1:
+            print(f"documents and model: {key}\n")
+        print(report.table(cells))
 
 
 def main():
     args = parse()
+    if args.report:
+        return print_report(args.out / "results.jsonl")
     conversations, digest = documents.load(args.documents, args.bin / "weft-tokenize", args.model)
     conversations = conversations[:args.first or None]
     if args.script:
         return write_script(args.script, conversations)
     args.out.mkdir(parents=True, exist_ok=True)
     path = args.out / "results.jsonl"
-    known = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     key = f"{digest} {len(conversations)} {args.model}"
-    done = {cell["name"]: cell for cell in known if cell["key"] == key}
-    cells = [] if args.report else [c for c in grid(args) if cell_name(*c) not in done]
+    done = {cell["name"]: cell for cell in read_cells(path).get(key, [])}
+    cells = [c for c in grid(args) if cell_name(*c) not in done]
     begin = time.time()
     for i, cell in enumerate(cells):
         left = f", about {(time.time() - begin) / i * (len(cells) - i) / 60:.0f} min left" if i else ""
@@ -175,8 +198,6 @@ def main():
         with path.open("a") as file:
             file.write(json.dumps(found) + "\n")
         done[found["name"]] = found
-    if not done:
-        sys.exit(f"no results in {path}")
     print(report.table(list(done.values())))
 
 
