@@ -5,10 +5,8 @@
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <map>
-#include <stdexcept>
 
 #include "engine/app/capture_options.h"
-#include "engine/model/shards.h"
 
 namespace weft {
 namespace {
@@ -82,6 +80,9 @@ void AddModelOptions(CLI::App& app, EngineOptions* o) {
       "priority, "
       "client_id, selection {mode, index_topk, coverage}, selected {layers, outputs}: tell what "
       "attention read for these output tokens");
+}
+
+void AddComputeOptions(CLI::App& app, EngineOptions* o) {
   AddChoice(app, "--partition", &o->reduce, kPartitions,
             "gather: weights by output features, the same bits for every number of ranks; reduce: "
             "in pairs, with one sum over the ranks a block");
@@ -148,7 +149,8 @@ void AddSelectionOptions(CLI::App& app, EngineOptions* o) {
       app, "--margin", &o->margin_auto, kMargins,
       "auto: new requests take for each layer the smallest m whose share of the loads seen so "
       "far reaches gamma, never above that of --m-rule, and only from 1000 pairs of a query "
-      "and the layer on (1 / (1 - gamma), if that is more); loads are seen in certified mode "
+      "and the layer on (2000, 4000, ...: the first of at least 1 / (1 - gamma)); loads are seen "
+      "in certified mode "
       "with --exchange rows, and in exact mode; CPU backend alone");
   app.add_option("--audit", o->audit,
                  "share of queries that are also ranked exactly, to check certificates and recall")
@@ -207,7 +209,7 @@ void AddSchedulingOptions(CLI::App& app, EngineOptions* o) {
   app.add_option("--max-step-ratio", o->max_step_ratio,
                  "while answers stream, prompts are read in chunks that keep a step within so many "
                  "times what the answers alone take, as predicted from measured steps, but at "
-                 "least 8 tokens a step; 0: whole chunks")
+                 "least 2 tokens a step; 0: whole chunks")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   app.add_option("--max-step-ms", o->max_step_ms,
@@ -233,6 +235,7 @@ bool ParseOptions(int argc, char** argv, EngineOptions* options, int* exit_code)
   app.set_version_flag("--version", std::string("weft-engine ") + WEFT_VERSION);
   app.option_defaults()->always_capture_default(false);
   AddModelOptions(app, options);
+  AddComputeOptions(app, options);
   AddSelectionOptions(app, options);
   AddMemoryOptions(app, options);
   AddSchedulingOptions(app, options);
@@ -260,62 +263,6 @@ bool ParseOptions(int argc, char** argv, EngineOptions* options, int* exit_code)
   }
   spdlog::set_level(spdlog::level::from_str(options->log_level));
   return true;
-}
-
-Settings SettingsOf(const EngineOptions& o, const std::string& fingerprint) {
-  return {{"version", WEFT_VERSION},
-          {"model", fingerprint},
-          {"selection", Name(o.selection)},
-          {"index_topk", std::to_string(o.index_topk)},
-          {"max_index_topk", std::to_string(o.max_index_topk)},
-          {"coverage", std::to_string(o.coverage)},
-          {"m_rule", o.m_rule == MRule::kFormula ? "formula" : "exact"},
-          {"margin", o.margin_auto ? "auto" : "off"},
-          {"audit", std::to_string(o.audit)},
-          {"capture", o.capture.summary},
-          {"placement", o.rotated ? "rotated" : "round-robin"},
-          {"block_size", std::to_string(o.block_size)},
-          {"partition", o.reduce ? "reduce" : "gather"},
-          {"experts", std::to_string(static_cast<int>(o.experts))},
-          {"kv_dtype", Name(o.kv_dtype)},
-          {"index_dtype", Name(o.index_dtype)},
-          {"page_tokens", std::to_string(o.page_tokens)},
-          {"backend", Name(o.backend)},
-          {"deterministic", o.deterministic ? "on" : "off"},
-          {"exchange", Name(o.exchange)},
-          {"exchange_memory", std::to_string(o.exchange_memory)},
-          {"max_step_tokens", std::to_string(o.max_step_tokens)},
-          {"max_context", std::to_string(o.max_context)},
-          {"max_sequences", std::to_string(o.max_sequences)}};
-}
-
-Partition PartitionOf(const EngineOptions& o, const ModelConfig& config, int ranks) {
-  if (!o.reduce) return Partition::kGather;
-  if (o.experts == ExpertSharing::kAuto) return DefaultReduce(config, ranks);
-  return o.experts == ExpertSharing::kSplit ? Partition::kReduceSplit : Partition::kReduceWhole;
-}
-
-void ResolveForModel(const ModelConfig& config, EngineOptions* o) {
-  CheckCacheTypes(config, o->kv_dtype, o->index_dtype);
-  CheckCapture(config, o->capture);
-  if (o->index_topk == 0) o->index_topk = config.index_topk;
-  if (o->max_index_topk == 0) o->max_index_topk = std::max(o->index_topk, config.index_topk);
-  if (o->index_topk > o->max_index_topk) {
-    throw std::invalid_argument("--index-topk (" + std::to_string(o->index_topk) +
-                                ") must not exceed --max-index-topk (" +
-                                std::to_string(o->max_index_topk) + ")");
-  }
-  if (o->max_context == 0) o->max_context = config.max_positions;
-  if (o->max_context > config.max_positions) {
-    throw std::invalid_argument("--max-context (" + std::to_string(o->max_context) +
-                                ") must not exceed the model's " +
-                                std::to_string(config.max_positions));
-  }
-  if (o->page_tokens % o->block_size != 0) {
-    throw std::invalid_argument("--page-tokens (" + std::to_string(o->page_tokens) +
-                                ") must be a multiple of --block-size (" +
-                                std::to_string(o->block_size) + ")");
-  }
 }
 
 }  // namespace weft

@@ -110,6 +110,13 @@ void BlockManager::ReleaseLast(Sequence* sequence) {
   if (prefixes_.InsertPart(root, parent, std::move(tokens), page)) page = 0;
 }
 
+void BlockManager::Spoil(Sequence* sequence) {
+  for (int64_t i = 0; i < sequence->published; ++i) {
+    prefixes_.Hide(sequence->pages[static_cast<size_t>(i)]);
+  }
+  sequence->cached = 0;  // nothing more is published
+}
+
 void BlockManager::Release(Sequence* sequence) {
   Publish(sequence);
   ReleaseLast(sequence);

@@ -40,6 +40,9 @@ class BlockManager {
   bool Grow(Sequence* sequence, int64_t positions);
   // Lets others find what the sequence has in the cache; after each step.
   void Publish(Sequence* sequence);
+  // What the sequence computed or read is no numbers: nobody finds it again, and the sequence may
+  // only be released.
+  void Spoil(Sequence* sequence);
   void Release(Sequence* sequence);
 
  private:

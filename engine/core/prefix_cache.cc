@@ -40,7 +40,7 @@ int32_t PrefixCache::Find(const std::string& root, int32_t parent,
   for (auto it = begin; it != end; ++it) {
     const Node& node = nodes_.at(it->second);
     // The hash only narrows the search; equal chains hold equal tokens.
-    if (Follows(node, root, parent) && node.tokens == tokens) return it->second;
+    if (!node.hidden && Follows(node, root, parent) && node.tokens == tokens) return it->second;
   }
   return 0;
 }
@@ -51,7 +51,7 @@ PrefixCache::Part PrefixCache::FindPart(const std::string& root, int32_t parent,
   const auto [begin, end] = by_before_.equal_range(Before(root, parent));
   for (auto it = begin; it != end; ++it) {
     const Node& node = nodes_.at(it->second);
-    if (!Follows(node, root, parent)) continue;
+    if (node.hidden || !Follows(node, root, parent)) continue;
     const int32_t agreeing = Agreeing(node.tokens, tokens);
     if (agreeing > best.tokens) best = {it->second, agreeing};
   }
@@ -106,6 +106,8 @@ void PrefixCache::Use(int32_t page) {
   Node& node = nodes_.at(page);
   if (node.users++ == 0) idle_.erase(node.idle);
 }
+
+void PrefixCache::Hide(int32_t page) { nodes_.at(page).hidden = true; }
 
 void PrefixCache::Drop(int32_t page) {
   Node& node = nodes_.at(page);

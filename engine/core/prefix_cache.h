@@ -43,6 +43,7 @@ class PrefixCache {
                                  const std::vector<int32_t>& tokens);
 
   void Use(int32_t page);   // one sequence more
+  void Hide(int32_t page);  // never found again; it leaves as others do
   void Drop(int32_t page);  // one less. Later pages of a chain first: they are evicted first.
 
   int64_t idle() const { return static_cast<int64_t>(idle_.size()); }  // pages nobody uses
@@ -56,6 +57,7 @@ class PrefixCache {
     std::vector<int32_t> tokens;
     std::string root;   // of a chain's first page; implied by the parent elsewhere
     bool part = false;  // only ever copied
+    bool hidden = false;
     int32_t users = 0;
     std::list<int32_t>::iterator idle;  // while users == 0
   };

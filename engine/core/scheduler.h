@@ -33,8 +33,9 @@ struct SchedulerOptions {
   double max_step_ratio = 0;
   // The same as a time; but prompts get as much time as the streams in any case. 0: no limit.
   double max_step_ms = 0;
-  int32_t min_prefill_tokens = 8;  // that prompts get of a step in any case
-  double priority_aging = 30;      // seconds without a row that lift a sequence by one priority
+  int32_t min_prefill_tokens = 8;    // kept for prompts in a step that streams would fill
+  int32_t least_prefill_tokens = 2;  // that prompts get of a step whatever its time limit
+  double priority_aging = 30;        // seconds without a row that lift a sequence by one priority
 };
 
 class Scheduler {
@@ -48,6 +49,9 @@ class Scheduler {
   // there from the youngest. It waits and is recomputed from its tokens. `now` in seconds, on any
   // clock that does not run backwards.
   StepPlan Schedule(double now);
+
+  // See BlockManager.
+  void Spoil(Sequence* sequence) { blocks_.Spoil(sequence); }
 
   // The plan was run in so long, and its sequences are brought up to date.
   void StepDone(const StepPlan& plan, double milliseconds);

@@ -144,7 +144,7 @@ void Scheduler::AddPrefillRows(Sequences prompts, int64_t tokens, double now, St
   for (const PlanRow& row : plan->rows) planned.Add(row.start, row.count);
   const double milliseconds = limit - cost_.Milliseconds(planned);
   const std::vector<int64_t> counts =
-      SharePrefill(parts, {tokens, milliseconds, options_.min_prefill_tokens}, cost_);
+      SharePrefill(parts, {tokens, milliseconds, options_.least_prefill_tokens}, cost_);
   for (size_t i = 0; i < prompts.size(); ++i) {
     if (counts[i] > 0) AddRow(*prompts[i], counts[i], now, plan);
   }

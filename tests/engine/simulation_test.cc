@@ -37,6 +37,30 @@ TEST_CASE("simulation: streams go on within the budget while a 100K prompt is re
   CHECK(prompt.first_token - prompt.arrival < 2 * alone);
 }
 
+TEST_CASE("simulation: deep in a prompt whose tokens are costly steps stay within the ratio") {
+  SchedulerOptions options = Budget(0);
+  options.max_step_ratio = 2;
+  Simulation simulation(options);
+  // As the demo model on two cores: a token at 30K takes five times one at the start.
+  simulation.machine = {6, 0.8, 1.1e-4};
+  std::vector<Load> loads(16, {0, 250, 6000});
+  loads.push_back({6000, 30000, 1});
+  simulation.Run(loads);
+  const Trace& prompt = simulation.traces[16];
+  const Trace& stream = simulation.traces[0];
+  double now = stream.first_token, worst = 0;
+  for (const double gap : stream.gaps) {
+    now += gap;
+    if (now > prompt.arrival + 1000 && now < prompt.first_token) worst = std::max(worst, gap);
+  }
+  const double alone = 6 + 16 * 0.8 + 16 * 6250 * 1.1e-4;  // at the longest
+  CHECK(worst > 1.5 * 19);
+  CHECK(worst < 2.2 * alone);
+  double read = 0;  // ms of the prompt alone
+  for (int i = 0; i < 30000; ++i) read += 0.8 + 1.1e-4 * i;
+  CHECK(prompt.ttft() < 2.7 * read);
+}
+
 TEST_CASE("simulation: without streams a prompt is read in whole chunks") {
   Simulation simulation(Budget(20));
   simulation.Run({{0, 5120, 1}});
@@ -47,7 +71,7 @@ TEST_CASE("simulation: a budget that streams alone use up still lets prompts thr
   Simulation simulation(Budget(5));
   simulation.Run({{0, 100, 700}, {0, 100, 700}, {500, 8000, 2}, {600, 300, 2}});
   for (const Trace& trace : simulation.traces) CHECK(trace.end > 0);
-  // In steps of the stated minimum, 8 tokens.
+  // In steps of the stated minimum, 2 tokens.
   for (const double gap : simulation.traces[0].gaps) CHECK(gap < 150);
   CHECK(Worst({simulation.traces[0].gaps.begin() + 30, simulation.traces[0].gaps.end()}) < 26);
   CHECK(simulation.traces[3].first_token < simulation.traces[2].first_token / 5);  // the short one
