@@ -45,6 +45,7 @@ EngineIdentity IdentityOf(const EngineOptions& options, const Ready& ready) {
   identity.placement = PlacementName(ready.run.placement);
   identity.partition = Name(ready.partition);
   identity.exchange = Name(ready.run.exchange);
+  if (ready.backend.cuda && options.deterministic) arithmetic += ", deterministic";
   identity.arithmetic = arithmetic;
   identity.isa = ready.isa;
   return identity;

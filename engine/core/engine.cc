@@ -242,12 +242,13 @@ void Engine::Finish(Sequence& sequence, FinishReason reason, int32_t stop_id) {
 
 // The model computed no numbers, by its weights or a fault: a token would be made up.
 void Engine::FailBroken(Sequence& sequence) {
+  const int64_t position = sequence.cached - 1;
+  scheduler_.Spoil(&sequence);
   if (sequence.leaving) return;
   sequence.leaving = true;
-  sequence.sink(
-      FailedEvent{{Code::kInternal, "the model's logits hold NaN or infinity up to position " +
-                                        std::to_string(sequence.cached - 1) +
-                                        ", so that no token can be drawn"}});
+  sequence.sink(FailedEvent{
+      {Code::kInternal, "the model's logits hold NaN or infinity up to position " +
+                            std::to_string(position) + ", so that no token can be drawn"}});
 }
 
 void Engine::FailAll(const Status& status) {

@@ -81,7 +81,7 @@ class Engine {
   // Checks the request; on success it is queued and *id tells its sequence.
   Status Submit(EngineRequest request, EventSink sink, int64_t* id);
   void Cancel(int64_t id);             // no more events
-  void Pause(int64_t id, bool pause);  // its reader lags, or does no more
+  void Pause(int64_t id, bool pause);  // true: its reader lags, and it gets no rows until false
   void Abort(int64_t id);              // FinishedEvent with kAborted; ids unknown or ended: nothing
   void Stop();  // Run() returns after the step in hand; what runs fails with UNAVAILABLE
   EngineState State() const;

@@ -15,7 +15,7 @@ namespace weft {
 class Margin {
  public:
   // Pairs that must have been seen of a layer and K, and no fewer than 1 / (1 - gamma), below which
-  // no share of them can tell gamma.
+  // no share of them can tell gamma. They are told again each time they have doubled.
   static constexpr int64_t kFewest = 1000;
 
   // `layers` with an indexer.

@@ -147,7 +147,7 @@ void Scheduler::Reuse(Sequence& sequence) {
 Sequence& Scheduler::Victim() const {
   const auto last = std::min_element(
       running_.begin(), running_.end(), [](const SequencePtr& a, const SequencePtr& b) {
-        return std::pair(a->level, -a->id) < std::pair(b->level, -b->id);
+        return std::tuple(a->level, !a->paused, -a->id) < std::tuple(b->level, !b->paused, -b->id);
       });
   return **last;
 }

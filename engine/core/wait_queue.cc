@@ -7,6 +7,13 @@
 
 namespace weft {
 
+namespace {
+
+// One that was preempted while its reader lagged waits for the reader first.
+bool Runs(const std::unique_ptr<Sequence>& sequence) { return !sequence->paused; }
+
+}  // namespace
+
 void WaitQueue::Count(const Sequence& sequence, int32_t more) {
   size_ += more;
   const auto at = by_client_.try_emplace(sequence.request.client, 0).first;
@@ -46,7 +53,9 @@ Sequence* WaitQueue::Next(double now, int32_t top, const ClientShares& shares, c
   for (auto& [key, queue] : queues_) {
     if (queue.since < 0) queue.since = now;
     const auto debt = owed.find(key.first);
-    Sequence* front = queue.sequences.front().get();
+    const auto first = std::find_if(queue.sequences.begin(), queue.sequences.end(), Runs);
+    if (first == queue.sequences.end()) continue;
+    Sequence* front = first->get();
     const std::tuple rank{-LevelOf(key, queue, now, top),
                           shares.Served(key.first) + (debt == owed.end() ? 0 : debt->second),
                           front->id};
@@ -61,8 +70,10 @@ std::unique_ptr<Sequence> WaitQueue::Take(const Sequence& next, double now, int3
   const auto at = queues_.find(KeyOf(next));
   Queue& queue = at->second;
   const int32_t level = LevelOf(at->first, queue, now, Top(top));
-  std::unique_ptr<Sequence> sequence = std::move(queue.sequences.front());
-  queue.sequences.pop_front();
+  const auto place = std::find_if(queue.sequences.begin(), queue.sequences.end(),
+                                  [&](const auto& s) { return s.get() == &next; });
+  std::unique_ptr<Sequence> sequence = std::move(*place);
+  queue.sequences.erase(place);
   queue.since = now;
   if (queue.sequences.empty()) queues_.erase(at);
   Count(*sequence, -1);

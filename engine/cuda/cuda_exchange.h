@@ -31,10 +31,12 @@ class CudaExchange {
               const LatentCache& cache, SparseMlaParams params);
 
  private:
-  void AttendPicks();                              // one rank, all tokens with a selection
-  void AttendOwn(int64_t first, int64_t last);     // one rank
-  void AttendShared(int64_t first, int64_t last);  // tokens of single-token rows
-  void AttendTiles(size_t row);                    // a plan row
+  void AttendPicks();                           // one rank, all tokens with a selection
+  void AttendOwn(int64_t first, int64_t last);  // one rank
+  // Tokens whose latents travel for each alone: of single-token rows, and if deterministic of all
+  // but dense ones.
+  void AttendShared(int64_t first, int64_t last);
+  void AttendTiles(size_t row);  // a plan row of several tokens, or dense
   // cuda_partial.cc
   void AttendPartial();
   const float* GatherQueries(int64_t begin, int64_t tokens);

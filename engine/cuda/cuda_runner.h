@@ -19,9 +19,9 @@ class CudaContext;
 // context's stream; with one rank it is never called. `host_comm` takes host pointers; only the
 // audit calls it. All of it, and `hooks`, must outlive the runner. Hooks that look into layers make
 // every step eager, so they are set on all ranks or on none (or options.graphs is off); so do the
-// audit and what a plan traces, for the steps that have any. With fp32 latents in the cache all
-// products run in fp32, else on bf16 tensor cores. Throws CudaError, ModelError, and
-// std::invalid_argument for bad options.
+// audit and what a plan traces, for the steps that have any. With fp32 latents or
+// options.deterministic all products run in fp32, else on bf16 tensor cores. Throws CudaError,
+// ModelError, and std::invalid_argument for bad options.
 std::unique_ptr<StepRunner> MakeCudaRunner(const ModelConfig& config,
                                            const CheckpointFolder& folder,
                                            const RunnerOptions& options, Communicator* device_comm,

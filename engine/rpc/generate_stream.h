@@ -16,8 +16,9 @@
 namespace weft {
 
 // Events wait in memory while the front end does not read: kMostPending of them, and those of the
-// steps until the engine has paused the sequence; a few bytes a token, some 180 with 20
-// alternatives; and what `selected` asks for, 2^24 positions at most.
+// steps until the engine has paused the sequence. An event is a token, of a few bytes, some 180
+// with 20 alternatives, or as much for each position of a chunk that is scored; and what `selected`
+// asks for, 2^24 positions at most.
 class GenerateStream : public grpc::ServerWriteReactor<engine::v1::GenerateEvent>,
                        public std::enable_shared_from_this<GenerateStream> {
  public:

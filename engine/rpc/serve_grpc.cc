@@ -149,6 +149,7 @@ class EngineService final : public v1::Engine::CallbackService {
     const int32_t K = before.index_topk(), m = before.m();
     const bool m_fits = mode == SelectionMode::kExact   ? m == K
                         : mode == SelectionMode::kDense ? m == 0
+                        : engine_->ranks() == 1         ? m == K
                                                         : m >= 1 && m <= K;
     if (!mode || K < 1 || K > engine_->limits().max_index_topk || !m_fits || !LayersFit(before)) {
       return {Code::kFailedPrecondition,

@@ -254,8 +254,8 @@ __global__ void __launch_bounds__(128) TensorKernel(GroupedLinearParams p, bool 
 
 // --- Tensor cores, few rows a group ------------------------------------------------------------
 
-// Row blockIdx.x of what StreamKernel reads, as bf16, padded with zeros to `stride`: rows as they
-// are counted by row_begin, or [groups][rows].
+// Row blockIdx.x of what GroupStreamKernel reads, as bf16, padded with zeros to `stride`: rows as
+// they are counted by row_begin, or [groups][rows].
 __global__ void __launch_bounds__(256)
     RoundKernel(GroupedLinearParams p, int stride, uint32_t* out) {
   const int64_t at = blockIdx.x;
@@ -385,10 +385,10 @@ void Stream(const Pair& pair, int count, const CudaContext& context, int most, u
   }
 }
 
-// Whether the products fit StreamKernel, and then they are launched.
+// Whether the products fit GroupStreamKernel, and then they are launched.
 bool TakesStream(const Pair& pair, int count, const Exec& exec) {
   const GroupedLinearParams& p = pair.of[0];
-  if (exec.exact || p.dtype == DType::kF32) return false;
+  if (exec.exact || p.dtype == DType::kF32 || p.k == 0) return false;
   const int64_t rows = p.row_begin != nullptr ? p.rows : p.rows * p.groups;
   const CudaContext& context = CudaContext::From(exec);
   const auto bytes = static_cast<size_t>(rows * PackedMatrix::RowStride(p.k)) * 2;

@@ -37,12 +37,12 @@ void InitSparseMla(const SparseMlaParams& params);
 // o /= sum (zeros stay zeros when the list was empty); lse [rows, heads] may be null.
 void FinishSparseMla(const SparseMlaParams& params, float* lse);
 
-// All of it in as few launches as it takes: Init, SparseMla and Finish. Present when built with
-// CUDA.
-void WholeSparseMlaCuda(const SparseMlaParams& params, const Exec& exec);
-
 // The same on device memory, in stream order. Present when built with CUDA.
 void InitSparseMlaCuda(const SparseMlaParams& params, const Exec& exec);
 void FinishSparseMlaCuda(const SparseMlaParams& params, float* lse, const Exec& exec);
+
+// Init, SparseMla and Finish in as few launches as it takes: o is divided, max and sum are scratch.
+// Present when built with CUDA.
+void WholeSparseMlaCuda(const SparseMlaParams& params, const Exec& exec);
 
 }  // namespace weft

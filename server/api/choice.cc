@@ -178,7 +178,8 @@ Status Choice::StatusFor(const Status& engine_status) const {
   const StatusCode code = engine_status.error_code();
   const bool cannot =
       code == StatusCode::FAILED_PRECONDITION || code == StatusCode::INVALID_ARGUMENT;
-  if (cannot && loss_.empty() && state_.resumes > 0 && state_.request.has_honour()) {
+  if (code == StatusCode::FAILED_PRECONDITION && loss_.empty() && state_.resumes > 0 &&
+      state_.request.has_honour()) {
     return InvalidArgument("resume.token must be of a stream that this engine can go on with: " +
                            engine_status.error_message());
   }

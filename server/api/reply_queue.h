@@ -16,8 +16,8 @@ class ReplyQueue {
 
   // Deltas of one choice that wait together travel together.
   void Push(v1::GenerateResponse reply);
-  // Nothing more is to be read from engines while false. One more reply may come after it was true,
-  // of whatever size.
+  // Nothing more is to be read from engines while false. What one more event brings may come after
+  // it was true, of whatever size: with `selected` all lists of a token.
   bool HasRoom() const { return bytes_ < most_bytes_; }
 
   bool empty() const { return waiting_.empty(); }  // and nothing is being written

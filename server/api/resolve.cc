@@ -18,6 +18,8 @@ constexpr size_t kLongestSalt = 256;
 constexpr int kMaxPriority = 10;
 
 // Ids end up in logs, so they must not be able to forge a line.
+}  // namespace
+
 Status CheckId(const std::string& id, const char* field) {
   const bool printable =
       std::all_of(id.begin(), id.end(), [](char c) { return '!' <= c && c <= '~'; });
@@ -26,6 +28,8 @@ Status CheckId(const std::string& id, const char* field) {
       fmt::format("{} must be at most {} visible ASCII characters; got {} bytes{}", field,
                   kLongestRequestId, id.size(), printable ? "" : " with others among them"));
 }
+
+namespace {
 
 Status ResolveId(const std::string& id, Resolved* out) {
   const Status status = CheckId(id, "request_id");

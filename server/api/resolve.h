@@ -46,6 +46,9 @@ grpc::Status Resolve(const v1::ChatRequest& request, const text::TextModel& mode
 
 grpc::Status InvalidArgument(const std::string& message);
 
+// Whether an id can travel in metadata and logs: up to 128 visible ASCII characters.
+grpc::Status CheckId(const std::string& id, const char* field);
+
 // Whether every id is one of the model's; `field` is for the message.
 template <typename Ids>
 grpc::Status CheckIds(const Ids& ids, int64_t vocab_size, const std::string& field) {

@@ -188,12 +188,14 @@ Status ResolveResume(const v1::Resume* resume, const std::string& request_id,
   out->record = now;
   if (resume == nullptr) return Status::OK;
   Status status = DecodeResumeToken(resume->token(), &out->record);
+  // A checksum keeps nobody from making a token.
+  if (status.ok()) status = CheckId(out->record.request_id(), "the request id in resume.token");
   if (status.ok()) status = CheckSame(out->record, now, request_id, sampling);
   if (status.ok()) status = TakePosition(*resume, limits, out);
   if (!status.ok()) return status;
   out->id = out->record.request_id();
   out->engine.set_seed(out->record.seed());
-  out->record.set_resumes(out->record.resumes() + 1);
+  out->record.set_resumes(std::clamp(out->record.resumes(), 0, (1 << 30) - 1) + 1);
   out->resumed = true;
   out->begun = Begun(*out);
   return Status::OK;

@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <filesystem>
+#include <limits>
 #include <regex>
 #include <sstream>
 
@@ -86,7 +87,9 @@ int64_t ParsedSize(const std::string& size) {
   const std::string unit = size.substr(digits);
   const int64_t base = unit.find('i') == std::string::npos ? 1000 : 1024;
   const size_t power = unit.empty() ? 0 : std::string("BKMGT").find(unit[0]);
-  for (size_t i = 0; i < power; ++i) bytes *= base;
+  for (size_t i = 0; i < power; ++i) {
+    if (__builtin_mul_overflow(bytes, base, &bytes)) return std::numeric_limits<int64_t>::max();
+  }
   return bytes;
 }
 

@@ -52,7 +52,7 @@ class CallbackServer final : public GrpcServer {
 
   // A client that went without a word, as behind a silent firewall, is found out so.
   static void KeepAlive(double seconds, grpc::ServerBuilder* builder) {
-    const int time = static_cast<int>(1000 * seconds);
+    const int time = std::max(1, static_cast<int>(1000 * seconds));
     builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, time);
     builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, std::min(time, 20000));
     builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);

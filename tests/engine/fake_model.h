@@ -54,6 +54,7 @@ class FakeModel {
 
   std::vector<StepPlan> plans;  // all that were run
   std::function<void()> during_step;
+  bool broken = false;  // logits are no numbers
 
  private:
   StepResult Run(const StepPlan& plan) {
@@ -86,6 +87,7 @@ class FakeModel {
   RowResult RunRow(const StepPlan& plan, const PlanRow& row) {
     RowResult result;
     result.figures.queries = row.count - row.figures_begin;
+    result.broken = broken && row.logits_begin < row.count;
     for (int32_t i = row.logits_begin; i < row.count; ++i) {
       const int32_t next =
           FakeNext(row.start + i + 1, [&](int32_t at) { return At(plan, row, at); });

@@ -108,16 +108,6 @@ TEST_CASE("margin: an engine learns from certified and exact requests and stays 
   CHECK(figures.planned_union_sum > 0);
 }
 
-TEST_CASE("margin: with one rank m by layer changes no bit") {
-  Cluster cluster({TinyModel(), 1});
-  LogitsTap tap(&cluster);
-  const std::vector<int32_t> ids = Prompt(150);
-  cluster.RunStep(WholePrompt(cluster, ids, Exact(cluster)));
-  const LogitsTap::Rows want = tap.Take();
-  cluster.RunStep(WholePrompt(cluster, ids, Layered(SelectionMode::kCertified, 16, {16, 16, 16})));
-  CHECK(BitsDiffer(tap.Take(), want) == "");
-}
-
 TEST_CASE("margin: the same m in every layer gives the bits of one m") {
   ClusterOptions options{TinyModel(), GENERATE(2, 3, 5)};
   options.exchange = GENERATE(Exchange::kRows, Exchange::kPartial);

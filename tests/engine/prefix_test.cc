@@ -63,6 +63,25 @@ TEST_CASE("prefix: the second question about a document does not read the docume
   CHECK(state.pages_cached == (3009 + 20 + 15 + 3 + 7) / 8);
 }
 
+TEST_CASE("prefix: what was computed with broken logits is nobody's prefix") {
+  FakeEngine fake(Pages(64, 1000));
+  const std::vector<int32_t> good = FakePrompt(100, 1);
+  CHECK(CachedOf(&fake, FakeAsk(good, 2)) == 0);
+  // Longer than a step, so that earlier chunks were published.
+  const std::vector<int32_t> prompt = Join(good, FakePrompt(200, 2));
+  Outcome failed;
+  fake.model.broken = true;
+  fake.Submit(FakeAsk(prompt, 2), &failed);
+  fake.Drain();
+  REQUIRE(failed.failed.has_value());
+  CHECK(failed.failed->code == Code::kInternal);
+  fake.model.broken = false;
+  CHECK(CachedOf(&fake, FakeAsk(prompt, 2)) <= 100);
+  CHECK(CachedOf(&fake, FakeAsk(prompt, 2)) == 299);
+  const EngineState state = fake.engine.State();
+  CHECK(state.pages_free == state.pages_total);
+}
+
 TEST_CASE("prefix: at least one token of a prompt is computed, wherever the page ends") {
   for (const int32_t length : {1, 7, 8, 9, 16, 17, 40}) {
     CAPTURE(length);

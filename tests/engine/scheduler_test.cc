@@ -74,6 +74,26 @@ TEST_CASE("scheduler: a paused sequence keeps its place and gets no rows until i
   CHECK(Begun(fake.model, id) == 1);  // nothing was computed again
 }
 
+TEST_CASE("scheduler: preempted while its reader lags a sequence takes no place until it goes on") {
+  FakeEngine fake(Small(16, 100, /*max_sequences=*/1));
+  Outcome slow, urgent, next;
+  const int64_t id = fake.Submit(FakeAsk(FakePrompt(4, 1), 8), &slow);
+  for (int i = 0; i < 3; ++i) fake.engine.Step();
+  fake.engine.Pause(id, true);
+  fake.Submit(Ranked(FakeAsk(FakePrompt(5, 2), 4), 1), &urgent);
+  fake.Drain();
+  CHECK(urgent.finished.has_value());
+  CHECK(fake.engine.State().running == 0);
+  fake.Submit(FakeAsk(FakePrompt(6, 3), 4), &next);  // would come after it
+  fake.Drain();
+  CHECK(next.finished.has_value());
+  CHECK(slow.tokens.size() == 3);
+  fake.engine.Pause(id, false);
+  fake.Drain();
+  CHECK(slow.tokens == FakeContinuation(FakePrompt(4, 1), 8));
+  CHECK(slow.finished.has_value());
+}
+
 TEST_CASE("scheduler: decode goes before prefill, and prefill takes what is left") {
   FakeEngine fake(Small(16, 100));
   Outcome first, second, third;

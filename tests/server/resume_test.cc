@@ -432,6 +432,14 @@ TEST_CASE("resume: what does not fit is refused with the field that does not") {
              Contains("resume.token must be as it came: the checksum"));
   CHECK_THAT(refused([](auto* r) { r->mutable_resume()->mutable_token()->pop_back(); }),
              Contains("resume.token must be as it came"));
+  CHECK_THAT(refused([](auto* r) {
+               resume::v1::Record record;
+               REQUIRE(DecodeResumeToken(r->resume().token(), &record).ok());
+               record.set_request_id("a\nb");
+               r->clear_request_id();
+               r->mutable_resume()->set_token(EncodeResumeToken(record));
+             }),
+             Contains("the request id in resume.token must be at most 128 visible ASCII"));
   CHECK_THAT(refused([](auto* r) { r->mutable_resume()->add_choices(); }),
              Contains("resume.choices must be at most sampling.n, 1; got 2"));
   CHECK_THAT(refused([](auto* r) { r->mutable_resume()->set_scores(1); }),

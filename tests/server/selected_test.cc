@@ -55,7 +55,8 @@ TEST_CASE("selected: an engine dying after any token repeats and loses no list")
     CHECK(heard.text == "abcdef");
     CHECK(heard.complete.replays() == 1);
     CheckLists(heard, layers, outputs);
-    for (int output : bench.engine->last_request().selected().outputs()) CHECK(output >= tokens);
+    const engine::v1::GenerateRequest replayed = bench.engine->last_request();
+    for (int output : replayed.selected().outputs()) CHECK(output >= tokens);
   }
 }
 
