@@ -173,15 +173,21 @@ TEST_CASE("chat: what was held back at the end is said") {
 
 TEST_CASE("chat: a call is whole across a replay") {
   ChatBench bench(2);
-  FakeScript script;
-  script.tokens = Bytes(kCall) + std::vector<int32_t>{kEos};
-  bench.engines[1]->set_script(script);
-  script.hang_at = static_cast<int>(kCall.find("rich"));
-  bench.engine().set_script(script);
+  FakeScript whole;
+  whole.tokens = Bytes(kCall) + std::vector<int32_t>{kEos};
+  FakeScript hanging = whole;
+  hanging.hang_at = static_cast<int>(kCall.find("rich"));
+  for (const auto& engine : bench.engines) engine->set_script(hanging);
   bool reached = false;
   std::thread killer([&] {
-    reached = Eventually([&] { return bench.engine().written() >= script.hang_at; });
-    bench.engine().Kill();
+    // Whichever was ready first has the request.
+    size_t taken = 0;
+    reached = Eventually([&] {
+      taken = bench.engines[1]->written() >= hanging.hang_at ? 1 : 0;
+      return bench.engines[taken]->written() >= hanging.hang_at;
+    });
+    bench.engines[1 - taken]->set_script(whole);
+    bench.engines[taken]->Kill();
   });
   const Chatted chatted = Chat(&bench, ToolRequest());
   killer.join();

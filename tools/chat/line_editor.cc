@@ -1,5 +1,6 @@
 #include "tools/chat/line_editor.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -23,11 +24,23 @@ namespace {
 const char* Prompt(EditLine*) { return "> "; }
 const char* MorePrompt(EditLine*) { return ". "; }
 
+// False: Ctrl-C came, be it just before or on another thread, where no read() would notice it.
+bool AwaitInput() {
+  constexpr int kLookMs = 50;
+  pollfd input{STDIN_FILENO, POLLIN, 0};
+  while (!interrupted) {
+    const int ready = poll(&input, 1, kLookMs);
+    if (ready > 0 || (ready < 0 && errno != EINTR)) return true;
+  }
+  return false;
+}
+
 // libedit's own reader swallows the first Ctrl-C of a line: it reads on after EINTR.
 int ReadCharacter(EditLine*, wchar_t* out) {
   std::mbstate_t state{};
   while (true) {
     char byte = 0;
+    if (!AwaitInput()) return -1;
     const ssize_t got = read(STDIN_FILENO, &byte, 1);
     if (got < 0 && errno == EINTR && !interrupted) continue;
     if (got <= 0) return static_cast<int>(got);
@@ -97,7 +110,7 @@ LineEditor::Kind LineEditor::Read(bool more, std::string* text) {
       return Kind::kLine;
     }
     char bytes[512];
-    const ssize_t got = read(STDIN_FILENO, bytes, sizeof(bytes));
+    const ssize_t got = AwaitInput() ? read(STDIN_FILENO, bytes, sizeof(bytes)) : -1;
     if (interrupted.exchange(false)) {
       state_->read.clear();
       return Kind::kInterrupted;
