@@ -212,7 +212,10 @@ double ExpectedRecall(const LoadLaw& law, int64_t m) {
 int64_t SmallestM(const LoadLaw& law, double gamma) {
   const int64_t most = law.GreatestLoad();
   if (law.G <= 1 || gamma >= 1) return most;
-  const auto holds = [&](int64_t m) { return MissProbability(law, m) <= 1 - gamma; };
+  // Lists too short for all of the top-K never hold it; for a tiny gamma 1 - gamma rounds to 1.
+  const auto holds = [&](int64_t m) {
+    return m * law.G >= law.Top() && MissProbability(law, m) <= 1 - gamma;
+  };
   // The formula is off by one or two; steps that double find the bracket anywhere else.
   int64_t high = std::min(FormulaM(law.Top(), law.G, gamma), most), low = high - 1;
   if (holds(high)) {

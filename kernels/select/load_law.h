@@ -37,7 +37,8 @@ double ExpectedMissed(const LoadLaw& law, int64_t m);
 // 1 - ExpectedMissed / Top().
 double ExpectedRecall(const LoadLaw& law, int64_t m);
 
-// The smallest m with MissProbability <= 1 - gamma; gamma = 1 gives GreatestLoad().
+// The smallest m of at least Top() / G with MissProbability <= 1 - gamma; gamma = 1 gives
+// GreatestLoad().
 int64_t SmallestM(const LoadLaw& law, double gamma);
 
 }  // namespace weft

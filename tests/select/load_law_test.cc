@@ -157,6 +157,8 @@ TEST_CASE("the smallest m is the smallest") {
 TEST_CASE("edges of the law") {
   CHECK(SmallestM({2048, 1}, 0.99) == 2048);
   CHECK(CoverProbability({2048, 1}, 2047) == 0);
+  CHECK(SmallestM({256, 4}, 1e-300) == 64);  // never below K/G
+  CHECK(SmallestM({33, 3}, 1e-17) == 11);
   CHECK(SmallestM({2048, 8}, 1) == 2048);
   CHECK(SmallestM({2048, 8, 4096}, 1) == 512);  // no rank holds more
   CHECK(CoverProbability({2048, 8, 4096}, 512) == 1);
