@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <utility>
 
 // We are a fork of a process with threads: of what may hold a lock at that moment only malloc is
@@ -113,9 +113,8 @@ void KillDescendants() {
 }
 
 pid_t ParentOf(const char* pid) {
-  char path[64];
-  std::snprintf(path, sizeof path, "/proc/%s/stat", pid);
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  const std::string path = "/proc/" + std::string(pid) + "/stat";
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return -1;
   char text[512];
   const ssize_t size = read(fd, text, sizeof text - 1);
