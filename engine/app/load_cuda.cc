@@ -43,6 +43,8 @@ std::unique_ptr<Communicator> Connect(const EngineOptions& options, const Ready&
   comm.ranks = ready.backend.ranks;
   comm.init_timeout = Milliseconds(options.startup_timeout);
   comm.ordered_sums = options.deterministic;
+  // Its attention does not cut lists as the gathered one does.
+  comm.peer_access = options.peer_access && !options.deterministic;
   comm.on_failure = EndProcess;
   auto made = MakeDeviceCommunicator(comm, ready.comm.get());
   made->SetDeadline(Milliseconds(options.step_timeout));
@@ -105,6 +107,10 @@ void LoadCuda(const EngineOptions& options, const CheckpointFolder& folder, Read
   ready->runner =
       MakeCudaRunner(ready->config, folder, ready->run, ready->device_comm.get(), ready->comm.get(),
                      ready->context.get(), ready->hooks, ProgressPrinter(rank));
+  if (rank == 0 && ranks > 1) {
+    spdlog::info("decode steps read one another's caches {}",
+                 ready->device_comm->SharesMemory() ? "in the GPUs' memory" : "by collectives");
+  }
 }
 #else
 void LoadCuda(const EngineOptions&, const CheckpointFolder&, Ready*) {

@@ -109,6 +109,9 @@ void AddComputeOptions(CLI::App& app, EngineOptions* o) {
       ->check(CLI::Range(0, 1023));
   AddChoice(app, "--share-device", &o->share_device, kSwitch,
             "let several ranks use one GPU, exchanging through the host: slow, for tests");
+  AddChoice(app, "--peer-access", &o->peer_access, kSwitch,
+            "where all ranks are GPUs of one host that reach each other: decode steps read caches "
+            "and lists in each other's memory, instead of by collectives");
   AddChoice(app, "--deterministic", &o->deterministic, kSwitch,
             "on GPUs: a request gives the same tokens alone or in any batch, in any chunking and "
             "after a failure, as it always does on the CPU; products then run in fp32, which is "

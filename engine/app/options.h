@@ -61,6 +61,7 @@ struct EngineOptions {
   Backend backend = Backend::kAuto;
   std::vector<int32_t> devices;  // GPUs by local rank; empty: as the driver counts them
   bool share_device = false;     // several ranks on a GPU
+  bool peer_access = true;       // between the GPUs of a host
   bool deterministic = false;    // on GPUs
   double startup_timeout = 600;  // seconds to wait for missing ranks
   double step_timeout = 300;     // seconds a collective may take

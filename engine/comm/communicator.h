@@ -67,6 +67,16 @@ class Communicator {
   // within the deadline like any other.
   virtual void Launched(const char* /*what*/) {}
 
+  // Device communicators: device memory that all ranks read and write in one another's, zeroed, as
+  // long as this lives; called by all alike. Each rank's as this rank sees it; empty: the ranks do
+  // not share a host, or there is no way between their GPUs.
+  virtual std::vector<void*> AllocateShared(size_t /*bytes*/) { return {}; }
+  // Whether AllocateShared has found a way.
+  virtual bool SharesMemory() const { return false; }
+  // Beside it: memory of the host that the device can read, not zero once collectives end; a kernel
+  // that waits for another rank looks at it.
+  virtual const int32_t* AbortWord() const { return nullptr; }
+
   // Wakes every rank that waits in a collective, here and on the others, with CommError(reason).
   // May be called from any thread.
   virtual void Abort(const std::string& reason) = 0;

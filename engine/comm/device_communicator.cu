@@ -64,6 +64,7 @@ std::unique_ptr<Communicator> MakeDeviceCommunicator(const DeviceCommOptions& op
     nccl.ranks = options.ranks;
     nccl.init_timeout = options.init_timeout;
     nccl.ordered_sums = options.ordered_sums;
+    nccl.peer_access = options.peer_access;
     nccl.on_failure = options.on_failure;
     return std::make_unique<NcclCommunicator>(nccl, host);
   }

@@ -18,6 +18,7 @@ struct DeviceCommOptions {
   std::vector<std::string> ranks;  // "rank 1 (host b, GPU 0)", for messages
   std::chrono::milliseconds init_timeout{std::chrono::minutes(2)};
   bool ordered_sums = false;
+  bool peer_access = false;
   std::function<void(const std::string&)> on_failure;  // see NcclOptions
 };
 

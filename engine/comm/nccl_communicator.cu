@@ -73,11 +73,14 @@ NcclCommunicator::NcclCommunicator(const NcclOptions& options, Communicator* hos
       stream_(options.stream),
       who_(NcclRankName(options, host->rank())),
       ordered_sums_(options.ordered_sums),
+      peer_access_(options.peer_access),
       on_failure_(options.on_failure),
       host_(host),
       exceptions_(std::uncaught_exceptions()) {
   ConnectNccl(options, host, comms_);
   try {
+    WEFT_CUDA_CHECK(cudaMallocHost(&abort_word_, sizeof(*abort_word_)));
+    *abort_word_ = 0;
     if (Ordered(Reduce::kSumF32)) WEFT_CUDA_CHECK(cudaMalloc(&scratch_, kOrderedScratch));
     watchdog_ = std::make_unique<StreamWatchdog>(
         device_, stream_, [this] { return AsyncError(); },
@@ -109,6 +112,7 @@ NcclCommunicator::~NcclCommunicator() {
   }
   WaitForAborts();
   cudaFree(scratch_);
+  cudaFreeHost(abort_word_);
 }
 
 bool NcclCommunicator::Capturing() const {
@@ -150,6 +154,7 @@ void NcclCommunicator::Abort(const std::string& reason) {
     reason_ = reason;
     aborted_ = true;
   }
+  *static_cast<volatile int32_t*>(abort_word_) = 1;
   host_->Abort(reason);
   // A rank that is stuck inside NCCL holds the lock; it is let go of by no other means than its
   // end.
@@ -188,6 +193,10 @@ std::string NcclCommunicator::AbortReason() const {
 void NcclCommunicator::Launched(const char* what) {
   Call call(this, what);
   call.Done();
+}
+
+std::vector<void*> NcclCommunicator::AllocateShared(size_t bytes) {
+  return peer_memory_.Allocate(bytes, device_, peer_access_, host_);
 }
 
 void* NcclCommunicator::AllocateWindow(size_t bytes) {

@@ -13,6 +13,7 @@
 #include <mutex>
 
 #include "engine/comm/communicator.h"
+#include "engine/comm/peer_memory.h"
 #include "engine/comm/watchdog.h"
 
 namespace weft {
@@ -26,6 +27,8 @@ struct NcclOptions {
   // Sums of floats in ascending rank order, whatever the number of ranks; slower. Else NCCL's own
   // order, which is the same on all ranks and, with two, in every run.
   bool ordered_sums = false;
+  // Whether AllocateShared looks for a way between the GPUs of a host.
+  bool peer_access = false;
   // Told why this rank cannot go on, from any thread, before the stream is let go of with undefined
   // data: a process ends itself here. Unset: collectives throw from then on.
   std::function<void(const std::string&)> on_failure;
@@ -48,6 +51,9 @@ class NcclCommunicator : public Communicator {
   void Abort(const std::string& reason) override;
   std::string AbortReason() const override;
   void Launched(const char* what) override;
+  std::vector<void*> AllocateShared(size_t bytes) override;
+  bool SharesMemory() const override { return peer_memory_.Shares(); }
+  const int32_t* AbortWord() const override { return abort_word_; }
 
   // Device memory that all ranks register with one another, made and freed by all alike, for
   // buffers of small collectives in graphs. Lives as long as this.
@@ -91,13 +97,16 @@ class NcclCommunicator : public Communicator {
   const cudaStream_t stream_;
   const std::string who_;
   const bool ordered_sums_;
+  const bool peer_access_;
   const std::function<void(const std::string&)> on_failure_;
   Communicator* host_;
 
   ncclComm_t comms_[2] = {nullptr, nullptr};  // eager, in graphs
   void* scratch_ = nullptr;                   // [kOrderedScratch], of ordered sums
   std::vector<Window> windows_;
-  int group_ = 0;  // depth
+  PeerMemory peer_memory_;
+  int32_t* abort_word_ = nullptr;  // pinned
+  int group_ = 0;                  // depth
   const int exceptions_;
 
   std::timed_mutex calls_;  // held inside NCCL

@@ -17,7 +17,6 @@ constexpr double kLoraNormEps = 1e-6;
 
 void CudaForward::Index(int layer) {
   ProjectQueries(layer);
-  WriteLatents(layer);
   if (!weights_.host().layers[static_cast<size_t>(layer)].indexer) return;
   WriteIndexKeys(layer);
   if (device_->picks > 0) ScoreAndSelect(layer);
@@ -33,6 +32,9 @@ void CudaForward::ProjectQueries(int layer) {
   float* q_lora = q_lora_x_.Get(T * config_.q_lora);
   float* own = join_.AddInput(T, q_lora_, q_lora);
   Linear(weights.q_a, T, x, D, own, weights.q_a.n);
+  // Before the ranks meet: in a layer that takes an earlier one's lists they do not again before
+  // they read one another's caches.
+  WriteLatents(layer);
   join_.Run();
   Norm(vectors.q_a_norm, config_.q_lora, kLoraNormEps, T, q_lora, q_lora);
 
@@ -136,7 +138,9 @@ void CudaForward::Attend(int layer) {
   attention.scale = static_cast<float>(config_.SoftmaxScale());
   attention.q = Absorb(layer);
   attention.o = latent_out_.Get(T * own_heads * c + 1);
-  exchange_.Attend(*batch_, *device_, selector_, caches_.latent(layer), attention);
+  // With their lists, or in the join of the queries.
+  const bool have_met = weights.indexer.has_value() || options_.partition == Partition::kGather;
+  exchange_.Attend(*batch_, *device_, selector_, caches_.latent(layer), have_met, attention);
   if (hooks_.on_attention) {
     Show(hooks_.on_attention, layer, attention.o, T, int64_t{own_heads} * c);
   }

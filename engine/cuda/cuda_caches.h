@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "engine/comm/communicator.h"
 #include "engine/cuda/device_memory.h"
 #include "engine/run/caches.h"
 
@@ -10,7 +11,9 @@ namespace weft {
 
 class CudaCaches {
  public:
-  CudaCaches(const ModelConfig& config, const CacheOptions& options);
+  // Made by all ranks alike; comm: null for one. Latents lie where other ranks can read them, if
+  // there is a way.
+  CudaCaches(const ModelConfig& config, const CacheOptions& options, Communicator* comm = nullptr);
 
   const LatentCache& latent(int layer) const { return latent_[static_cast<size_t>(layer)]; }
   const IndexCache& index(int layer) const { return index_[static_cast<size_t>(layer)]; }
@@ -19,10 +22,13 @@ class CudaCaches {
   void CopyPage(const PageCopy& copy, cudaStream_t stream);
 
  private:
+  void ShareLatents(int layers, int64_t slots, int64_t layer_bytes, Communicator* comm);
+
   const int64_t pages_;
   DevicePool pool_;
   std::vector<LatentCache> latent_;
-  std::vector<IndexCache> index_;  // data is null for a layer without an indexer
+  std::vector<std::vector<void*>> peers_;  // [layers][ranks]; empty: other ranks are out of reach
+  std::vector<IndexCache> index_;          // data is null for a layer without an indexer
 };
 
 }  // namespace weft

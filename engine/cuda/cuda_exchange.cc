@@ -42,7 +42,7 @@ CudaExchange::CudaExchange(Exchange exchange, const Placement& placement,
 
 void CudaExchange::Attend(const Batch& batch, const DeviceBatch& device,
                           const CudaSelector& selection, const LatentCache& cache,
-                          SparseMlaParams params) {
+                          bool peers_have_written, SparseMlaParams params) {
   batch_ = &batch;
   device_ = &device;
   selection_ = &selection;
@@ -52,7 +52,8 @@ void CudaExchange::Attend(const Batch& batch, const DeviceBatch& device,
   if (placement_.ranks > 1 && kind_ == Exchange::kPartial) return AttendPartial();
   params_.max = max_.Get(params.rows * params.heads + 1);
   params_.sum = sum_.Get(params.rows * params.heads + 1);
-  if (placement_.ranks == 1 && selection.entries() != nullptr) return AttendPicks();
+  const bool within_reach = placement_.ranks == 1 || (cache.peers != nullptr && peers_have_written);
+  if (within_reach && selection.entries() != nullptr) return AttendPicks();
   InitSparseMlaCuda(params_, exec_);
   if (placement_.ranks == 1) {
     AttendOwn(0, params.rows);
@@ -104,10 +105,12 @@ void CudaExchange::Run(int64_t first, int64_t rows, const void* kv, const int32_
   ops_.sparse_mla(p, exec_);
 }
 
-// One rank and nothing but picks: the selection names the rows of the cache itself.
+// Nothing but picks, in this rank's cache or those within its reach: the selection names the rows.
 void CudaExchange::AttendPicks() {
   SparseMlaParams p = params_;
   p.kv = cache_.data;
+  if (placement_.ranks > 1) std::copy_n(cache_.peers, placement_.ranks, p.peers);
+  p.peer_shift = PeerShift(placement_.ranks);
   p.lists = selection_->entries();
   p.list_stride = selection_->list_stride();
   p.counts = selection_->counts();

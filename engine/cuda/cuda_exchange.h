@@ -1,7 +1,8 @@
 // Attention over the selection on the device. One rank reads its cache where it lies. Several, by
-// exchange `rows`, gather what they need: decode rows token by token at the capacity of a list,
-// rows of several tokens and dense rows by whole stretches of the visible cache. By exchange
-// `partial` queries and outputs travel instead (engine/run/partial_exchange.h).
+// exchange `rows`, read the latents of decode steps in one another's caches where the GPUs of a
+// host reach each other; else they gather what they need: decode rows token by token at the
+// capacity of a list, rows of several tokens and dense rows by whole stretches of the visible
+// cache. By exchange `partial` queries and outputs travel instead (engine/run/partial_exchange.h).
 #pragma once
 
 #include <cstdint>
@@ -26,12 +27,13 @@ class CudaExchange {
                bool deterministic, int64_t* generation);
 
   // params: rows, heads, latent, rope, scale, q and o as for SparseMla; o is written, divided.
-  // Lists longer than the selection's stride are those of dense tokens.
+  // Lists longer than the selection's stride are those of dense tokens. peers_have_written: the
+  // ranks have met since they wrote this layer's latents.
   void Attend(const Batch& batch, const DeviceBatch& device, const CudaSelector& selection,
-              const LatentCache& cache, SparseMlaParams params);
+              const LatentCache& cache, bool peers_have_written, SparseMlaParams params);
 
  private:
-  void AttendPicks();                           // one rank, all tokens with a selection
+  void AttendPicks();                           // all caches within reach, nothing but picks
   void AttendOwn(int64_t first, int64_t last);  // one rank
   // Tokens whose latents travel for each alone: of single-token rows, and if deterministic of all
   // but dense ones.

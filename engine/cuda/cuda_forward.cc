@@ -28,7 +28,7 @@ CudaForward::CudaForward(const ModelConfig& config, const CheckpointFolder& fold
       hooks_(hooks),
       weights_(config, folder, options.placement.ranks > 1 ? comm->rank() : 0,
                options.placement.ranks, options.partition, progress),
-      caches_(config, options.cache),
+      caches_(config, options.cache, comm),
       join_(options.placement.ranks, options.partition, comm, exec_, &generation_),
       selector_(config, options.placement, comm, context, exec_, hooks, &generation_),
       exchange_(options.exchange, options.placement,

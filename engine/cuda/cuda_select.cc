@@ -33,6 +33,7 @@ CudaSelector::CudaSelector(const ModelConfig& config, const Placement& placement
       lists_(generation),
       counts_(generation),
       entries_(generation),
+      inbox_(placement.ranks, config.index_topk, comm, generation),  // exact mode's are the longest
       merged_(generation),
       merged_scores_(generation),
       merged_counts_(generation),
@@ -67,7 +68,7 @@ void CudaSelector::Begin(const Batch& batch, const DeviceBatch& device, int64_t 
   for (IndexerType type : config_.indexer_types) layers += type == IndexerType::kFull ? 1 : 0;
   lists_.Get(T * list_stride_ + 1);
   counts_.Get(T);
-  if (placement_.ranks == 1) entries_.Get(T * list_stride_ + 1);
+  if (placement_.ranks == 1 || UsesInbox()) entries_.Get(T * list_stride_ + 1);
   entries_ready_ = false;
   ahead_.Get(layers * S + 1);
   united_.Get(layers * S + 1);
@@ -114,8 +115,11 @@ void CudaSelector::Select(int layer, const float* q, const float* w, const Index
   layers_.push_back(layer);
   second_.emplace_back();
   PickAll(layer, q, w, keys);
+  const bool by_inbox = UsesInbox();
   if (placement_.ranks == 1) {
     ListOwn(layer);
+  } else if (by_inbox) {
+    UniteInbox(layer);
   } else {
     Unite(layer);
     if (device_->best) RankAgain();
@@ -123,7 +127,7 @@ void CudaSelector::Select(int layer, const float* q, const float* w, const Index
   }
   if (hooks_.override_selection || hooks_.on_selection) Override(layer);
   if (audit_ != nullptr && eager_ && !audit_->sampled().empty()) RunAudit(q, w, keys);
-  if (placement_.ranks > 1 || hooks_.override_selection) Record();
+  if ((placement_.ranks > 1 && !by_inbox) || hooks_.override_selection) Record();
 }
 
 // Tokens of one sequence, or of several that have one each, whose scores fit the scratch.
@@ -187,6 +191,7 @@ void CudaSelector::PickAll(int layer, const float* q, const float* w, const Inde
     picking.items = items_.data() + static_cast<int64_t>(begin) * device_->capacity;
     picking.counts = own_counts_.data() + begin;
     picking.excluded = excluded_.data() + begin;
+    if (UsesInbox()) picking.inbox = inbox_.From(static_cast<int64_t>(begin));
     ops_.select_top(picking, exec_);
     if (hooks_.on_scores) ShowScores(layer, begin, end, scoring.scores_stride);
     begin = end;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/comm/communicator.h"
+#include "engine/cuda/cuda_list_inbox.h"
 #include "engine/cuda/device_batch.h"
 #include "engine/cuda/device_memory.h"
 #include "engine/run/audit.h"
@@ -17,11 +18,13 @@
 #include "kernels/ops/ops.h"
 #include "kernels/ops/own_lists.h"
 #include "kernels/ops/unite.h"
+#include "kernels/ops/unite_inbox.h"
 
 namespace weft {
 
 class CudaSelector {
  public:
+  // Made by all ranks alike: they open inboxes for one another.
   CudaSelector(const ModelConfig& config, const Placement& placement, Communicator* comm,
                CudaContext* context, const Exec& exec, const Hooks& hooks, int64_t* generation);
 
@@ -38,8 +41,8 @@ class CudaSelector {
   const int32_t* lists() const { return lists_.data(); }
   int64_t list_stride() const { return list_stride_; }
   const int32_t* counts() const { return counts_.data(); }
-  // One rank: beside the lists of picks, rows of the cache; null where a step has other lists too,
-  // or hooks had a word.
+  // Beside the lists of picks, rows of the caches (kernels/ops/unite_inbox.h); null where a step
+  // has other lists too, hooks had a word, or the ranks exchanged their lists by a collective.
   const int32_t* entries() const { return entries_ready_ ? entries_.data() : nullptr; }
   // Of one token; waits for the stream.
   std::vector<int32_t> ListOf(int32_t token) const;
@@ -67,14 +70,20 @@ class CudaSelector {
   IndexScoresParams Scoring(size_t begin, size_t end, const float* q, const float* w,
                             const IndexCache& keys);
   void ShowScores(int layer, size_t begin, size_t end, int64_t stride);
-  void Unite(int layer);
-  void ListOwn(int layer);  // one rank
-  UniteParams UniteOf() const;
-  void RankAgain();
   void Override(int layer);
   void Record();
 
-  // second_round
+  // cuda_unite.cc
+  void Unite(int layer);
+  void ListOwn(int layer);  // one rank
+  // Whether the lists of this step go through the inboxes.
+  bool UsesInbox() const;
+  void UniteInbox(int layer);
+  UniteParams UniteOf() const;
+  UniteParams FirstRoundOf(int layer);
+  void RankAgain();
+
+  // cuda_second_round.cc
   void RunSecondRound(const float* q, const float* w, const IndexCache& keys);
   void Bounds(const std::vector<int32_t>& failed);
   void RankDeeper(const std::vector<int32_t>& failed, const float* q, const float* w,
@@ -86,7 +95,7 @@ class CudaSelector {
                   const int32_t* m, int64_t deepest);
   void MergeLists(const std::vector<int32_t>& failed);
 
-  // audit
+  // cuda_audit.cc
   void RunAudit(const float* q, const float* w, const IndexCache& keys);
   std::vector<std::vector<Item>> RankWhole(const float* q, const float* w, const IndexCache& keys);
 
@@ -125,6 +134,7 @@ class CudaSelector {
   DeviceBuffer<uint32_t> wire_, received_;
   DeviceBuffer<int32_t> lists_, counts_, entries_;
   bool entries_ready_ = false;
+  CudaListInbox inbox_;
   DeviceBuffer<int32_t> merged_;
   DeviceBuffer<float> merged_scores_;
   DeviceBuffer<int64_t> merged_counts_;

@@ -28,6 +28,13 @@ UniteParams CudaSelector::UniteOf() const {
   return unite;
 }
 
+UniteParams CudaSelector::FirstRoundOf(int layer) {
+  UniteParams unite = UniteOf();
+  if (device_->certified) unite.any_failed = first_failed_.data();
+  unite.layer = layer;
+  return unite;
+}
+
 void CudaSelector::Unite(int layer) {
   PackListsParams pack;
   pack.rows = device_->picks;
@@ -41,17 +48,12 @@ void CudaSelector::Unite(int layer) {
   PackListsCuda(pack, exec_);
   Gather(wire_.data(), received_.data(),
          static_cast<size_t>(pack.rows * pack.Words()) * sizeof(uint32_t));
-  UniteParams unite = UniteOf();
-  if (device_->certified) unite.any_failed = first_failed_.data();
-  unite.layer = layer;
-  UniteCuda(unite, exec_);
+  UniteCuda(FirstRoundOf(layer), exec_);
 }
 
 void CudaSelector::ListOwn(int layer) {
   OwnListsParams p;
-  p.unite = UniteOf();
-  if (device_->certified) p.unite.any_failed = first_failed_.data();
-  p.unite.layer = layer;
+  p.unite = FirstRoundOf(layer);
   p.placement = placement_;
   p.items = items_.data();
   p.excluded = excluded_.data();
@@ -60,6 +62,25 @@ void CudaSelector::ListOwn(int layer) {
   p.united = united_.data() + static_cast<int64_t>(layers_.size() - 1) * device_->picks;
   OwnListsCuda(p, exec_);
   // Every token picked, and nobody changes the lists afterwards.
+  entries_ready_ = device_->picks == device_->tokens && !hooks_.override_selection;
+}
+
+// Second rounds go on from what travelled in a collective.
+bool CudaSelector::UsesInbox() const {
+  return inbox_.Fits(device_->picks, device_->capacity) && !(device_->certified && eager_);
+}
+
+void CudaSelector::UniteInbox(int layer) {
+  UniteInboxParams p;
+  p.unite = FirstRoundOf(layer);
+  p.cache = {placement_, device_->pages};
+  p.items = items_.data();
+  p.excluded = excluded_.data();
+  p.inbox = inbox_.From(0);
+  p.entries = entries_.data();
+  p.united = united_.data() + static_cast<int64_t>(layers_.size() - 1) * device_->picks;
+  UniteInboxCuda(p, exec_);
+  if (eager_) comm_->Launched("lists of picks");
   entries_ready_ = device_->picks == device_->tokens && !hooks_.override_selection;
 }
 

@@ -300,10 +300,37 @@ __device__ inline uint32_t FinishOnChunk(const Chunk& chunk, uint32_t bin, uint3
   return key;
 }
 
+// Where the items of a row go: this rank's list, and the peers' inboxes.
+struct Outbox {
+  Item* items;
+  Item* excluded;
+  const ListInbox& inbox;
+  int64_t at;  // of this rank's list in an inbox, in packets
+  uint32_t epoch;
+
+  __device__ void Put(uint32_t place, Item item) const {
+    items[place] = item;
+    if (inbox.ranks > 1) Send(at + place, item);
+  }
+  __device__ void PutExcluded(Item item) const {
+    *excluded = item;
+    if (inbox.ranks > 1) Send(at + inbox.capacity, item);
+  }
+  __device__ void Send(int64_t packet, Item item) const {
+    for (int g = 0; g < inbox.ranks; ++g) {
+      if (g == inbox.rank) continue;
+      auto* to = static_cast<uint4*>(inbox.packets[g]) + packet;
+      asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(to), "r"(item.key),
+                   "r"(epoch), "r"(static_cast<uint32_t>(item.index))
+                   : "memory");
+    }
+  }
+};
+
 // Items above `key` and, among those equal, the first `need` by slot: the last of these is the
 // excluded item, the others go out in ascending slot.
 __device__ inline void Emit(const Chunk& chunk, uint32_t key, uint32_t need, const Shared& shared,
-                            Item* items, Item* excluded) {
+                            const Outbox& out) {
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, span = chunk.Span();
   uint32_t above = shared.before[0], equal = shared.before[1];
   for (int i = 0; i < warp; ++i) {
@@ -334,8 +361,8 @@ __device__ inline void Emit(const Chunk& chunk, uint32_t key, uint32_t need, con
     for (int j = 0; j < 4; ++j) {
       const bool mine = is_equal[j] >> lane & 1u, over = is_above[j] >> lane & 1u;
       const Item item{k[j], static_cast<int32_t>(chunk.begin + i + j)};
-      if (over || (mine && e < need - 1)) items[a + min(e, need - 1)] = item;
-      if (mine && e == need - 1) *excluded = item;
+      if (over || (mine && e < need - 1)) out.Put(a + min(e, need - 1), item);
+      if (mine && e == need - 1) out.PutExcluded(item);
       a += over ? 1 : 0;
       e += mine ? 1 : 0;
     }
@@ -344,7 +371,8 @@ __device__ inline void Emit(const Chunk& chunk, uint32_t key, uint32_t need, con
 
 // gridDim.x is a multiple of `ctas`; `room` keys fit into shared memory behind the fixed part.
 __global__ void __launch_bounds__(kThreads, 1)
-    Kernel(SelectTopParams p, int ctas, int room, Group* groups, uint2* lists) {
+    Kernel(const __grid_constant__ SelectTopParams p, int ctas, int room, Group* groups,
+           uint2* lists) {
   extern __shared__ __align__(16) uint32_t dynamic[];
   __shared__ Shared shared;
   uint2* list = reinterpret_cast<uint2*>(dynamic + kHistogramBytes / 4);
@@ -362,7 +390,9 @@ __global__ void __launch_bounds__(kThreads, 1)
     const int64_t left = visible - chunk.begin;
     chunk.size = static_cast<int>(left < 0 ? 0 : left < size ? left : size);
     chunk.vectors = reinterpret_cast<uintptr_t>(chunk.scores) % 16 == 0;
-    Item* items = p.items + row * p.items_stride;
+    const uint32_t epoch = p.inbox.ranks > 1 ? p.inbox.epochs[row] + 1 : 0;
+    const Outbox out{p.items + row * p.items_stride, p.excluded + row, p.inbox,
+                     p.inbox.At(row, epoch, p.inbox.rank), epoch};
     __syncthreads();
     if (threadIdx.x < kWarps) shared.above[threadIdx.x] = shared.equal[threadIdx.x] = 0;
     if (threadIdx.x == 0) shared.listed = shared.before[0] = shared.before[1] = 0;
@@ -382,16 +412,17 @@ __global__ void __launch_bounds__(kThreads, 1)
       const uint32_t key = shared.inside <= kMaxCandidates
                                ? FinishOnList(chunk, bin, dynamic, list, team, &shared, &need)
                                : FinishOnChunk(chunk, bin, dynamic, team, &shared, &need);
-      Emit(chunk, key, need, shared, items, p.excluded + row);
+      Emit(chunk, key, need, shared, out);
     } else {  // everything
       for (int i = threadIdx.x; i < chunk.size; i += kThreads) {
-        items[chunk.begin + i] = {chunk.Key(i), static_cast<int32_t>(chunk.begin + i)};
+        const auto slot = static_cast<uint32_t>(chunk.begin + i);
+        out.Put(slot, {chunk.Key(i), static_cast<int32_t>(slot)});
       }
-      if (team.cta == 0 && threadIdx.x == 0) p.excluded[row] = Item{};
+      if (team.cta == 0 && threadIdx.x == 0) out.PutExcluded(Item{});
     }
     for (int64_t i = take + team.cta * kThreads + threadIdx.x; i < p.items_stride;
          i += int64_t{ctas} * kThreads) {
-      items[i] = Item{};
+      out.Put(static_cast<uint32_t>(i), Item{});
     }
     if (team.cta == 0 && threadIdx.x == 0) p.counts[row] = static_cast<int32_t>(take);
   }

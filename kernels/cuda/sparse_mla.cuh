@@ -25,6 +25,14 @@ constexpr int kMaxShares = 128;  // of a list: a thread of CombineKernel each
 constexpr float kLog2E = 1.4426950408889634f;
 constexpr float kLn2 = 0.6931471805599453f;
 
+// Row `entry` of the caches, `width` elements a row.
+template <typename T>
+__device__ const T* RowOf(const SparseMlaParams& p, int32_t entry, int64_t width) {
+  if (p.peers[0] == nullptr) return static_cast<const T*>(p.kv) + entry * width;
+  const int32_t row = entry & static_cast<int32_t>((1u << p.peer_shift) - 1);
+  return static_cast<const T*>(p.peers[entry >> p.peer_shift]) + row * width;
+}
+
 struct Shared {
   uint8_t q[kTileBytes];
   uint8_t kv[2][kTileBytes];
@@ -86,8 +94,7 @@ __device__ inline void LoadTile(const SparseMlaParams& p, const Entries& entries
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int32_t entry = entries.entry[i];
-    const auto* from =
-        static_cast<const uint16_t*>(p.kv) + int64_t{entry < 0 ? 0 : entry} * kWidth + chunk * 8;
+    const auto* from = RowOf<uint16_t>(p, entry < 0 ? 0 : entry, kWidth) + chunk * 8;
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
       CopyAsync(to + i * 32 * 128 + b * kBlockBytes, from + b * 64, entry < 0 ? 0 : 16);

@@ -151,6 +151,9 @@ void IndexScores(const IndexScoresParams& p, const Exec& exec) {
 
 void SelectTop(const SelectTopParams& p, const Exec& exec) {
   if (p.rows == 0) return;
+  WEFT_CUDA_REQUIRE(
+      p.inbox.ranks == 1 || (p.rows <= p.inbox.rows && p.items_stride <= p.inbox.capacity),
+      "select_top: the list has no room in the inbox");
   constexpr int kMaxShared = 227 * 1024 - 1024;
   constexpr int kMaxRoom = (kMaxShared - select::kFixedBytes) / 4;
   constexpr int64_t kWorthACta = 2048;  // slots

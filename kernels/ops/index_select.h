@@ -6,6 +6,7 @@
 
 #include "kernels/exec.h"
 #include "kernels/ops/cache.h"
+#include "kernels/ops/list_inbox.h"
 #include "kernels/select/order.h"
 
 namespace weft {
@@ -42,6 +43,8 @@ struct SelectTopParams {
   int64_t items_stride = 0;   // >= every min(m, visible)
   int32_t* counts = nullptr;  // [rows], min(m, visible)
   Item* excluded = nullptr;   // [rows], the first item left out; index -1 when none was
+  // CUDA alone: the list, at items_stride, and the excluded item also go to the peers' inboxes.
+  ListInbox inbox;
 };
 
 }  // namespace weft

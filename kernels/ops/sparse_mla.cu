@@ -18,12 +18,12 @@ constexpr int kKeys = 32;  // of a tile, a lane each
 
 template <typename T>
 __device__ float LatentAt(const SparseMlaParams& p, int32_t row, int d) {
-  return Widen(static_cast<const T*>(p.kv)[int64_t{row} * (p.latent + p.rope) + d]);
+  return Widen(mla::RowOf<T>(p, row, p.latent + p.rope)[d]);
 }
 template <>
 __device__ float LatentAt<uint8_t>(const SparseMlaParams& p, int32_t row, int d) {
   const int64_t bytes = p.latent + p.latent / 128 * 4 + 2 * p.rope;
-  return fp8::LatentAt(static_cast<const uint8_t*>(p.kv) + row * bytes, p.latent, d);
+  return fp8::LatentAt(mla::RowOf<uint8_t>(p, row, bytes), p.latent, d);
 }
 
 // A tile of valid keys is widened into shared memory; then each warp has its head's 32 scores, one
@@ -155,8 +155,9 @@ void Tensor(const SparseMlaParams& p, bool whole, const Exec& exec) {
 }
 
 bool FitsTensor(const SparseMlaParams& p) {
-  const auto aligned = reinterpret_cast<uintptr_t>(p.q) | reinterpret_cast<uintptr_t>(p.kv) |
-                       reinterpret_cast<uintptr_t>(p.o);
+  auto aligned = reinterpret_cast<uintptr_t>(p.q) | reinterpret_cast<uintptr_t>(p.kv) |
+                 reinterpret_cast<uintptr_t>(p.o);
+  for (const void* peer : p.peers) aligned |= reinterpret_cast<uintptr_t>(peer);
   return p.kv_dtype == DType::kBF16 && p.latent == mla::kLatent &&
          p.rope == mla::kWidth - mla::kLatent && aligned % 16 == 0;
 }

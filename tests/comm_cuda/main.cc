@@ -2,6 +2,7 @@
 // process: staged on one GPU, NCCL on as many as there are. Exit status 77 without a GPU.
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -48,6 +49,7 @@ struct Setup {
   bool staged = false;
   bool ordered = false;
   std::vector<std::string> failures;  // what on_failure was told, by rank
+  bool peer_access = false;
 };
 
 std::vector<std::string> Names(int ranks) {
@@ -78,6 +80,7 @@ std::vector<std::string> OnRanks(Setup* setup, const std::function<void(const Ra
         options.ranks = Names(setup->ranks);
         options.init_timeout = 60s;
         options.ordered_sums = setup->ordered;
+        options.peer_access = setup->peer_access;
         options.on_failure = [&, r](const std::string& why) { setup->failures[r] = why; };
         const auto comm = weft::MakeDeviceCommunicator(options, hosts[r].get());
         comm->SetDeadline(60s);
@@ -224,11 +227,55 @@ void AbortFromOutside() {
     if (rank.comm->rank() == 1) std::this_thread::sleep_for(1s);
     cudaStreamSynchronize(rank.stream);
     if (other.joinable()) other.join();
+    Expect(*rank.comm->AbortWord() != 0, "kernels that wait for another rank see the abort");
     rank.comm->AllReduce(data, 8, Reduce::kSumI32);
   });
   for (const std::string& text : thrown) {
     Expect(text.find("rank 0 is out of memory") != std::string::npos, text);
   }
+}
+
+// What each rank writes into its own memory and into the other's, both read.
+void SharedMemory() {
+  Setup setup{2, false, false, {}};
+  setup.peer_access = true;
+  ExpectQuiet(OnRanks(&setup, [](const Rank& rank) {
+    constexpr size_t kBytes = 3000000;
+    const auto me = static_cast<size_t>(rank.comm->rank()), other = 1 - me;
+    int64_t meet = 0;
+    Expect(!rank.comm->SharesMemory(), "nothing is shared before it is asked for");
+    for (const size_t at : {size_t{0}, kBytes - 4}) {  // two pieces, which do not overlap
+      const std::vector<void*> memory = rank.comm->AllocateShared(kBytes);
+      Expect(memory.size() == 2 && rank.comm->SharesMemory(), "the GPUs reach each other");
+      if (memory.size() != 2) return;
+      const auto word = [&](size_t of, size_t offset) {
+        return static_cast<char*>(memory[of]) + offset;
+      };
+      std::vector<char> bytes(kBytes, 1);
+      WEFT_CUDA_CHECK(cudaMemcpy(bytes.data(), memory[other], kBytes, cudaMemcpyDefault));
+      Expect(std::all_of(bytes.begin(), bytes.end(), [](char c) { return c == 0; }), "zeroed");
+      rank.host->AllReduce(&meet, 1, Reduce::kSumI64);
+      const auto mine = static_cast<int32_t>(100 + me);
+      WEFT_CUDA_CHECK(cudaMemcpy(word(me, at), &mine, 4, cudaMemcpyDefault));
+      WEFT_CUDA_CHECK(cudaMemcpy(word(other, 1024), &mine, 4, cudaMemcpyDefault));
+      WEFT_CUDA_CHECK(cudaDeviceSynchronize());
+      rank.host->AllReduce(&meet, 1, Reduce::kSumI64);
+      int32_t theirs = 0, left_here = 0;
+      WEFT_CUDA_CHECK(cudaMemcpy(&theirs, word(other, at), 4, cudaMemcpyDefault));
+      WEFT_CUDA_CHECK(cudaMemcpy(&left_here, word(me, 1024), 4, cudaMemcpyDefault));
+      Expect(theirs == static_cast<int32_t>(100 + other), "what the other rank wrote at its own");
+      Expect(left_here == static_cast<int32_t>(100 + other), "what the other rank wrote here");
+      rank.host->AllReduce(&meet, 1, Reduce::kSumI64);
+    }
+  }));
+}
+
+void NoSharedMemory() {
+  Setup setup{2, false, false, {}};
+  ExpectQuiet(OnRanks(&setup, [](const Rank& rank) {
+    Expect(rank.comm->AllocateShared(4096).empty() && !rank.comm->SharesMemory(),
+           "nobody asked for peer access");
+  }));
 }
 
 // NCCL's own words on two ranks of one GPU, on both ranks, and soon.
@@ -297,6 +344,8 @@ const std::vector<Case> kCases = {
      [] {
        Collectives({4, false, true, {}});
      }},
+    {"nccl: memory that all ranks share", 2, SharedMemory},
+    {"nccl: no shared memory without peer access", 2, NoSharedMemory},
     {"nccl: a late rank", 2, LateRank},
     {"nccl: a late rank behind a graph", 2, LateGraph},
     {"nccl: Abort from another thread", 2, AbortFromOutside},

@@ -26,29 +26,33 @@ Cluster::Cluster(const ClusterOptions& options)
   run.deterministic = options.deterministic;
   run.see_loads = options.see_loads;
   comms_ = MakeThreadCommunicators(options.ranks);
+  runners_.resize(comms_.size());
   for (int rank = 0; rank < options.ranks; ++rank) {
     pools_.push_back(std::make_unique<ThreadPool>(options.threads));
     hooks_.push_back(std::make_unique<Hooks>());
-    if (options.maker) {
-      runners_.push_back(options.maker(
-          {rank, config_, folder, run, comms_[static_cast<size_t>(rank)].get(), *hooks_.back()}));
-      continue;
-    }
-    runners_.push_back(std::make_unique<Runner>(
-        config_, LoadWeights(config_, folder, rank, options.ranks, options.partition), run,
-        comms_[static_cast<size_t>(rank)].get(), CpuOps(options.isa), pools_.back()->exec(),
-        *hooks_.back()));
   }
+  OnEach([&](size_t r) {
+    const int rank = static_cast<int>(r);
+    if (options.maker) {
+      runners_[r] = options.maker({rank, config_, folder, run, comms_[r].get(), *hooks_[r]});
+      return;
+    }
+    runners_[r] = std::make_unique<Runner>(
+        config_, LoadWeights(config_, folder, rank, options.ranks, options.partition), run,
+        comms_[r].get(), CpuOps(options.isa), pools_[r]->exec(), *hooks_[r]);
+  });
 }
 
-StepResult Cluster::RunStep(const StepPlan& plan) {
-  StepResult result;
+Cluster::~Cluster() {
+  OnEach([this](size_t rank) { runners_[rank].reset(); });
+}
+
+void Cluster::OnEach(const std::function<void(size_t rank)>& body) {
   std::mutex mutex;
   std::exception_ptr first;
   const auto run = [&](size_t rank) {
     try {
-      StepResult own = runners_[rank]->Run(plan);
-      if (rank == 0) result = std::move(own);
+      body(rank);
     } catch (const std::exception& error) {
       std::lock_guard lock(mutex);
       if (!first) first = std::current_exception();
@@ -56,10 +60,18 @@ StepResult Cluster::RunStep(const StepPlan& plan) {
     }
   };
   std::vector<std::thread> others;
-  for (size_t rank = 1; rank < runners_.size(); ++rank) others.emplace_back(run, rank);
+  for (size_t rank = 1; rank < comms_.size(); ++rank) others.emplace_back(run, rank);
   run(0);
   for (std::thread& thread : others) thread.join();
   if (first) std::rethrow_exception(first);
+}
+
+StepResult Cluster::RunStep(const StepPlan& plan) {
+  StepResult result;
+  OnEach([&](size_t rank) {
+    StepResult own = runners_[rank]->Run(plan);
+    if (rank == 0) result = std::move(own);
+  });
   committed_ = plan.epoch;
   return result;
 }

@@ -67,6 +67,9 @@ struct ClusterOptions {
 class Cluster {
  public:
   explicit Cluster(const ClusterOptions& options);
+  ~Cluster();
+  Cluster(const Cluster&) = delete;
+  Cluster& operator=(const Cluster&) = delete;
 
   // Runs the plan on all ranks and returns rank 0's result. What any rank throws is thrown here.
   StepResult RunStep(const StepPlan& plan);
@@ -79,6 +82,9 @@ class Cluster {
   Placement placement() const { return {options_.ranks, options_.block, options_.rotated}; }
 
  private:
+  // A thread a rank, as collectives need; throws what the first of them threw.
+  void OnEach(const std::function<void(size_t rank)>& body);
+
   ClusterOptions options_;
   ModelConfig config_;
   std::vector<std::unique_ptr<Communicator>> comms_;

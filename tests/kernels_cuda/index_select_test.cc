@@ -231,7 +231,8 @@ void CheckRows(const std::vector<float>& scores, const std::vector<int64_t>& vis
                     want.items.data(),
                     stride,
                     want.counts.data(),
-                    want.excluded.data()};
+                    want.excluded.data(),
+                    {}};
   ref::SelectTop(p);
   const Device<float> dscores(scores);
   const Device<int64_t> dvisible(visible);

@@ -72,6 +72,7 @@ TEST_CASE("options: mistakes exit with 2 and a sentence with rule and value") {
       {{"--backend", "gpu"}, "--backend", "one of auto, cpu, cuda; got 'gpu'"},
       {{"--device", "0,"}, "--device", "separated by commas; got '0,'"},
       {{"--share-device", "1"}, "--share-device", "one of on, off; got '1'"},
+      {{"--peer-access", "yes"}, "--peer-access", "one of on, off; got 'yes'"},
       {{"--deterministic", "1"}, "--deterministic", "one of on, off; got '1'"},
       {{"--prefix-cache", "yes"}, "--prefix-cache", "one of on, off; got 'yes'"},
       {{"--max-step-ms", "-1"}, "--max-step-ms", "got '-1'"},

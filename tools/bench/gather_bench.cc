@@ -167,7 +167,7 @@ int main(int argc, char** argv) {
   }
   try {
     bench::Report report(json);
-    bench::OnRanks(ranks, [&](Rank& rank) { Run(&rank, &report); });
+    bench::OnRanks(ranks, /*peer_access=*/false, [&](Rank& rank) { Run(&rank, &report); });
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "weft-bench-gather: %s\n", error.what());

@@ -34,6 +34,7 @@ struct Options {
   std::vector<int32_t> batches = {1, 8, 32, 128};
   std::vector<int> ranks = {1, 2};
   std::vector<std::string> modes = {"exact", "interleaved", "certified"};
+  bool peer_access = true;
   int32_t experts = 0;
   int64_t most_tokens = int64_t{16} << 20;
   std::string dir = "/tmp/weft-layer-bench";
@@ -186,14 +187,14 @@ void BenchModel(const std::string& name, const Options& o, bench::Report* report
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   std::printf("%s: checkpoint written in %.1f s\n", name.c_str(), took.count());
   std::vector<float> want;
-  bench::OnRanks(1, [&](Rank& rank) {
+  bench::OnRanks(1, /*peer_access=*/false, [&](Rank& rank) {
     LayerBench reference(name, dir, &rank, DType::kF32,
                          bench::PagesFor(kChecked.tokens, kChecked.batch, 1));
     want = reference.Hidden(kChecked);
   });
   const std::vector<DecodeShape> shapes = Shapes(o);
   for (const int ranks : o.ranks) {
-    bench::OnRanks(ranks, [&](Rank& rank) {
+    bench::OnRanks(ranks, o.peer_access, [&](Rank& rank) {
       int64_t pages = bench::PagesFor(kChecked.tokens, kChecked.batch, ranks);
       for (const DecodeShape& s : shapes) {
         pages = std::max(pages, bench::PagesFor(s.tokens, s.batch, ranks));
@@ -219,7 +220,8 @@ int Run(Options o) {
   };
   if (wanted("path")) {
     for (const int ranks : o.ranks) {
-      bench::OnRanks(ranks, [&](Rank& rank) { RunPathBench(&rank, o.lengths, &report); });
+      bench::OnRanks(ranks, o.peer_access,
+                     [&](Rank& rank) { RunPathBench(&rank, o.lengths, &report); });
     }
   }
   if (wanted("layer")) {
@@ -249,6 +251,10 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0, 1024));
   app.add_option("--most-tokens", o.most_tokens, "steps with more cached tokens are left out")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 32))
+      ->capture_default_str();
+  app.add_option(
+         "--peer-access", o.peer_access,
+         "true: decode steps read caches and lists in each other's memory; false: NCCL alone")
       ->capture_default_str();
   app.add_option("--dir", o.dir, "where the layer's checkpoint is put, 12 GB")
       ->capture_default_str();

@@ -46,7 +46,8 @@ class Path {
         tokens_(tokens),
         heads_(kHeads / rank->ranks),
         caches_(config_,
-                {DType::kBF16, DType::kBF16, kPageTokens, PagesFor(tokens, 1, rank->ranks)}) {
+                {DType::kBF16, DType::kBF16, kPageTokens, PagesFor(tokens, 1, rank->ranks)},
+                rank->comm) {
     const cudaStream_t stream = rank->context->stream();
     FillCaches(config_, placement_, rank, {tokens, 1, SelectionMode::kExact}, caches_);
     const int64_t width = config_.latent();
@@ -113,6 +114,9 @@ class Path {
   void Layer(const DecodeCase& decode, Parts* parts, int layer, CudaExchange* exchange) {
     if (layer == 0) {
       parts->selector.Begin(decode.batch(), decode.device(), decode.score_stride(), false);
+      // What allocates on one GPU may wait for kernels of another that wait for the first.
+      int64_t meet = 0;
+      rank_.host->AllReduce(&meet, 1, Reduce::kMaxI64);
       parts->selector.Start();
     }
     parts->selector.Select(layer, index_q_.data(), index_w_.data(), caches_.index(layer));
@@ -126,7 +130,7 @@ class Path {
     attention.q = q_.data();
     attention.o = out_.data();
     exchange->Attend(decode.batch(), decode.device(), parts->selector, caches_.latent(layer),
-                     attention);
+                     /*peers_have_written=*/true, attention);
   }
 
   // What the heads of this rank make of layer 0.

@@ -15,13 +15,14 @@ namespace {
 constexpr size_t kScratch = size_t{512} << 20;
 constexpr int kWarm = 5, kLaunches = 60;
 
-void RunRank(int r, int ranks, const std::string& id, Communicator* host,
+void RunRank(int r, int ranks, bool peer_access, const std::string& id, Communicator* host,
              const std::function<void(Rank&)>& body) {
   CudaContext context(r, kScratch);
   DeviceCommOptions options;
   options.device = r;
   options.stream = context.stream();
   options.nccl_id = id;
+  options.peer_access = peer_access;
   for (int i = 0; i < ranks; ++i) options.ranks.push_back("rank " + std::to_string(i));
   const auto comm = MakeDeviceCommunicator(options, host);
   Rank rank{r, ranks, &context, host, comm.get()};
@@ -36,7 +37,7 @@ int Gpus() {
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
-void OnRanks(int ranks, const std::function<void(Rank&)>& body) {
+void OnRanks(int ranks, bool peer_access, const std::function<void(Rank&)>& body) {
   const auto hosts = MakeThreadCommunicators(ranks);
   const std::string id = ranks > 1 && HaveNccl() ? NewNcclId() : "";
   std::vector<std::exception_ptr> thrown(hosts.size());
@@ -44,7 +45,7 @@ void OnRanks(int ranks, const std::function<void(Rank&)>& body) {
   for (size_t r = 0; r < hosts.size(); ++r) {
     threads.emplace_back([&, r] {
       try {
-        RunRank(static_cast<int>(r), ranks, id, hosts[r].get(), body);
+        RunRank(static_cast<int>(r), ranks, peer_access, id, hosts[r].get(), body);
       } catch (const std::exception& error) {
         thrown[r] = std::current_exception();
         hosts[r]->Abort(error.what());
@@ -68,9 +69,11 @@ double GraphMicroseconds(Rank* rank, int calls, const std::function<void(int)>& 
   WEFT_CUDA_CHECK(cudaGraphInstantiate(&exec, graph, 0));
   std::vector<cudaEvent_t> events(kLaunches + 1);
   for (cudaEvent_t& event : events) WEFT_CUDA_CHECK(cudaEventCreate(&event));
+  // What allocates on one GPU may wait for kernels of another that wait for the first.
+  int64_t meet = 0;
+  rank->host->AllReduce(&meet, 1, Reduce::kMaxI64);
   for (int i = 0; i < kWarm; ++i) WEFT_CUDA_CHECK(cudaGraphLaunch(exec, stream));
   WEFT_CUDA_CHECK(cudaStreamSynchronize(stream));
-  int64_t meet = 0;
   rank->host->AllReduce(&meet, 1, Reduce::kMaxI64);
   WEFT_CUDA_CHECK(cudaEventRecord(events[0], stream));
   for (size_t i = 1; i < events.size(); ++i) {

@@ -20,7 +20,8 @@ struct Rank {
 int Gpus();
 
 // Runs `body` on every rank and returns when all have. Throws what the first of them threw.
-void OnRanks(int ranks, const std::function<void(Rank&)>& body);
+// peer_access: of the communicator (DeviceCommOptions).
+void OnRanks(int ranks, bool peer_access, const std::function<void(Rank&)>& body);
 
 // Microseconds of one of the `calls` operations op(0 .. calls-1), captured into one graph: the
 // median over launches, of the slowest rank. op(0) was called eagerly before.
