@@ -19,6 +19,13 @@ double Since(SteadyClock::time_point begin) {
   return std::chrono::duration<double>(SteadyClock::now() - begin).count();
 }
 
+// Seconds from a rank's death to the next token; under a sanitizer a start takes far longer.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr double kMostPause = 60;
+#else
+constexpr double kMostPause = 5;
+#endif
+
 struct Plan {
   int requests = 0;
   int at_once = 0;
@@ -220,7 +227,7 @@ TEST_CASE("chaos: a rank's death is a short pause") {
   }
   const double pause = Since(death);
   WARN(pause << " s from a rank's death to the next token, at a context of about 450");
-  CHECK(pause < 5);
+  CHECK(pause < kMostPause);
   stream.Join();
   CHECK(stream.reply().status.ok());
   CHECK(stream.reply().complete.replays() == 1);
