@@ -1,6 +1,6 @@
 // A block a row. The lists lie in shared memory, ascending; an item's place in the union is the
-// number of smaller positions in every list. The K best of a union are found by bisection on the
-// key, bit by bit from the first in which the union's keys differ.
+// number of smaller positions in every list. The K best of a union are found by radix on the
+// key, from the first bits in which the union's keys differ.
 #include <algorithm>
 
 #include "kernels/cuda/check.h"
@@ -13,7 +13,8 @@ namespace weft::cuda {
 namespace {
 
 constexpr int kMostThreads = 1024;
-constexpr int kMostItems = 16;  // of a thread
+constexpr int kMostItems = 16;                // of a thread
+constexpr int kBits = 8, kBins = 1 << kBits;  // of a radix pass
 
 __device__ int32_t EntryOf(const CacheEntries& cache, int64_t token, int32_t position) {
   const int64_t slot = cache.placement.Slot(position), P = cache.pages.page_tokens;
@@ -60,27 +61,49 @@ struct Shared {
   int32_t excluded_at[ListInbox::kMostRanks];
   int united, covering, ahead;
   uint32_t least, greatest;
-  int at_least[32];  // items that reach the threshold of a step
+  uint32_t bins[kBins];  // of a radix pass; zero before it
+  uint32_t bin, need, inside;
   uint32_t part[kWarp];
   uint32_t total;
 };
+
+// One warp: the bin of item `want`, counted from the top bin down, and its place within.
+__device__ void FindBin(uint32_t want, Shared* s) {
+  constexpr int kEach = kBins / kWarp;
+  const int lane = threadIdx.x % kWarp, top = kBins - 1 - kEach * lane;
+  uint32_t sum = 0;
+  for (int i = 0; i < kEach; ++i) sum += s->bins[top - i];
+  uint32_t upto = sum;
+#pragma unroll
+  for (int step = 1; step < kWarp; step *= 2) {
+    const uint32_t other = __shfl_up_sync(~0u, upto, step);
+    if (lane >= step) upto += other;
+  }
+  uint32_t before = upto - sum;
+  if (before >= want || want > upto) return;
+  int bin = top;
+  for (; before + s->bins[bin] < want; --bin) before += s->bins[bin];
+  s->bin = static_cast<uint32_t>(bin);
+  s->need = want - before;
+  s->inside = s->bins[bin];
+}
 
 __device__ void AddAll(int mine, int* total) {
   const int sum = __reduce_add_sync(~0u, mine);
   if (threadIdx.x % kWarp == 0 && sum != 0) atomicAdd(total, sum);
 }
 
-// The greatest key that at least `want` of the n > want items reach. A thread looks after items
-// kItems * threadIdx.x and on.
+// The key that exactly `want` of the n > want items reach, or else the want-th. By radix, from the
+// first bits in which the items differ. A thread looks after items kItems * threadIdx.x and on.
 template <int kItems>
 __device__ uint32_t Threshold(const uint32_t* keys, int n, int want, Shared* s) {
   uint32_t least = ~0u, greatest = 0;
   uint32_t key[kItems];
+  const int first = kItems * static_cast<int>(threadIdx.x);
 #pragma unroll
   for (int i = 0; i < kItems; ++i) {
-    const int at = kItems * static_cast<int>(threadIdx.x) + i;
-    key[i] = at < n ? keys[at] : 0;
-    if (at < n) least = min(least, key[i]);
+    key[i] = first + i < n ? keys[first + i] : 0;
+    if (first + i < n) least = min(least, key[i]);
     greatest = max(greatest, key[i]);
   }
   least = __reduce_min_sync(~0u, least);
@@ -90,22 +113,27 @@ __device__ uint32_t Threshold(const uint32_t* keys, int n, int want, Shared* s) 
     atomicMax(&s->greatest, greatest);
   }
   __syncthreads();
-  const uint32_t differ = s->least ^ s->greatest;
-  if (differ == 0) return s->greatest;
-  int bit = 31 - __clz(static_cast<int>(differ));
-  uint32_t threshold = bit == 31 ? 0 : s->greatest >> (bit + 1) << (bit + 1);
-  for (; bit >= 0; --bit) {
-    const uint32_t next = threshold | 1u << bit;
-    int mine = 0;
+  // Bits from `high` on are known.
+  int high = 32 - __clz(static_cast<int>(s->least ^ s->greatest));
+  uint32_t known = high == 32 ? 0 : s->greatest >> high << high;
+  while (high > 0) {
+    const int low = max(high - kBits, 0);
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) mine += key[i] >= next ? 1 : 0;
-    AddAll(mine, &s->at_least[bit]);
+    for (int i = 0; i < kItems; ++i) {
+      const bool in = first + i < n && (high == 32 || (key[i] ^ known) >> high == 0);
+      if (in) atomicAdd(&s->bins[(key[i] ^ known) >> low], 1u);
+    }
     __syncthreads();
-    const int reach = s->at_least[bit];
-    if (reach >= want) threshold = next;
-    if (reach == want) break;
+    if (threadIdx.x < kWarp) FindBin(static_cast<uint32_t>(want), s);
+    __syncthreads();
+    known |= s->bin << low;
+    want = static_cast<int>(s->need);
+    if (s->inside == s->need) break;
+    high = low;
+    for (int b = threadIdx.x; b < kBins; b += blockDim.x) s->bins[b] = 0;
+    __syncthreads();
   }
-  return threshold;
+  return known;
 }
 
 // Sums of all threads before this one; the block's in s->total.
@@ -226,7 +254,7 @@ __global__ void __launch_bounds__(kMostThreads)
     s.least = ~0u;
     s.greatest = 0;
   }
-  if (threadIdx.x < 32) s.at_least[threadIdx.x] = 0;
+  for (int b = threadIdx.x; b < kBins; b += blockDim.x) s.bins[b] = 0;
   Item mine[kItems];
   Collect(d, row, epoch, mine, positions, &s);
   __syncthreads();
