@@ -10,8 +10,10 @@
 
 #include "engine/app/load_parts.h"
 #include "engine/comm/device_communicator.h"
+#include "engine/cuda/cuda_list_inbox.h"
 #include "engine/cuda/cuda_runner.h"
 #include "kernels/cuda/check.h"
+#include "kernels/ops/unite_inbox.h"
 #endif
 
 namespace weft {
@@ -34,6 +36,12 @@ void EndProcess(const std::string& reason) {
   std::_Exit(1);
 }
 
+// --deterministic promises bits, which have not been compared between peers and collectives.
+bool WantsPeerAccess(const EngineOptions& options, const ModelConfig& config, int ranks) {
+  return options.peer_access && options.exchange == Exchange::kRows && !options.deterministic &&
+         FitsUniteInbox(ranks, config.index_topk);
+}
+
 std::unique_ptr<Communicator> Connect(const EngineOptions& options, const Ready& ready) {
   DeviceCommOptions comm;
   comm.device = ready.device.device;
@@ -43,8 +51,7 @@ std::unique_ptr<Communicator> Connect(const EngineOptions& options, const Ready&
   comm.ranks = ready.backend.ranks;
   comm.init_timeout = Milliseconds(options.startup_timeout);
   comm.ordered_sums = options.deterministic;
-  // Its attention does not cut lists as the gathered one does.
-  comm.peer_access = options.peer_access && !options.deterministic;
+  comm.peer_access = WantsPeerAccess(options, ready.config, ready.comm->size());
   comm.on_failure = EndProcess;
   auto made = MakeDeviceCommunicator(comm, ready.comm.get());
   made->SetDeadline(Milliseconds(options.step_timeout));
@@ -70,11 +77,14 @@ int64_t EmbeddingBytes(const ModelConfig& config, const CheckpointFolder& folder
 
 // Tiles of scores and lists that do not grow with the step, and of its tokens the picks, what
 // travels of them, and the lists of the union; latents that travel are sent and received.
-int64_t SelectionBytes(const EngineOptions& options, int ranks) {
+int64_t SelectionBytes(const EngineOptions& options, const ModelConfig& config, int ranks) {
   constexpr int64_t kTiles = (int64_t{256} + 128) << 20;
   const int64_t widest = int64_t{options.max_index_topk} * (ranks > 1 ? ranks : 1);
   const int64_t token = 8 * int64_t{options.max_index_topk} + 8 * widest * (ranks > 1 ? 4 : 1);
-  return kTiles + options.max_step_tokens * token +
+  const int64_t inbox = ranks > 1 && WantsPeerAccess(options, config, ranks)
+                            ? ListInbox::Bytes(ranks, CudaListInbox::kRows, config.index_topk)
+                            : 0;
+  return kTiles + options.max_step_tokens * token + inbox +
          (ranks > 1 ? options.exchange_memory / ranks : 0);
 }
 
@@ -100,10 +110,13 @@ void LoadCuda(const EngineOptions& options, const CheckpointFolder& folder, Read
   request.weights += EmbeddingBytes(ready->config, folder);
   request.workspace = StepBytes(ready->config, options.max_step_tokens, options.max_context,
                                 options.max_index_topk, ranks, 1) +
-                      SelectionBytes(options, ranks) + KeptBytes(ready->config, options);
+                      SelectionBytes(options, ready->config, ranks) +
+                      KeptBytes(ready->config, options);
   PlanTogether(request, ready);
   ready->isa = "cuda";
   ready->computing = request.where;
+  // Ranks meet again with their weights loaded, which some may take long over.
+  ready->comm->SetDeadline(Milliseconds(options.startup_timeout));
   ready->runner =
       MakeCudaRunner(ready->config, folder, ready->run, ready->device_comm.get(), ready->comm.get(),
                      ready->context.get(), ready->hooks, ProgressPrinter(rank));

@@ -27,7 +27,7 @@ Settings SettingsOf(const EngineOptions& o, const std::string& fingerprint) {
           {"index_dtype", Name(o.index_dtype)},
           {"page_tokens", std::to_string(o.page_tokens)},
           {"backend", Name(o.backend)},
-          {"peer-access", o.peer_access ? "on" : "off"},
+          {"peer_access", o.peer_access ? "on" : "off"},
           {"deterministic", o.deterministic ? "on" : "off"},
           {"exchange", Name(o.exchange)},
           {"exchange_memory", std::to_string(o.exchange_memory)},

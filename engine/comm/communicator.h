@@ -63,8 +63,8 @@ class Communicator {
 
   // Device communicators: whether a CUDA graph may hold the collectives.
   virtual bool Capturable() const { return true; }
-  // Device communicators: the stream now holds captured collectives, a graph's, that are to be done
-  // within the deadline like any other.
+  // Device communicators: the stream now holds work that waits for other ranks, a graph's captured
+  // collectives or a kernel's, that is to be done within the deadline like any collective.
   virtual void Launched(const char* /*what*/) {}
 
   // Device communicators: device memory that all ranks read and write in one another's, zeroed, as

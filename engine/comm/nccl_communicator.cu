@@ -87,6 +87,8 @@ NcclCommunicator::NcclCommunicator(const NcclOptions& options, Communicator* hos
         [this](const std::string& reason) { Fail(reason); });
   } catch (...) {
     for (ncclComm_t comm : comms_) ncclCommAbort(comm);
+    cudaFree(scratch_);
+    cudaFreeHost(abort_word_);
     throw;
   }
 }
@@ -102,6 +104,7 @@ NcclCommunicator::~NcclCommunicator() {
         for (int i = 0; i < 2; ++i) ncclCommWindowDeregister(comms_[i], window.registered[i]);
         ncclMemFree(window.data);
       }
+      peer_memory_.Close();  // before the last time that the ranks meet
       for (ncclComm_t& comm : comms_) ncclCommDestroy(std::exchange(comm, nullptr));
     }
     watchdog_->Left();

@@ -1,7 +1,6 @@
-#include <unistd.h>
-
 #include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <random>
 #include <string>
 
@@ -13,7 +12,7 @@ namespace {
 
 // What a rank says about its memory.
 struct Offer {
-  char host[64];
+  char boot[64];     // of its host's kernel, so that containers of one host know each other
   uint64_t process;  // a number of its own
   int32_t device;
   int32_t usable;
@@ -37,7 +36,7 @@ bool Succeeded(cudaError_t status) {
 
 Offer MakeOffer(void* data, int device) {
   Offer offer{};
-  gethostname(offer.host, sizeof(offer.host) - 1);
+  std::ifstream("/proc/sys/kernel/random/boot_id").getline(offer.boot, sizeof(offer.boot));
   offer.process = ThisProcess();
   offer.device = device;
   offer.data = data;
@@ -47,7 +46,8 @@ Offer MakeOffer(void* data, int device) {
 
 // The memory of `theirs` as `mine` sees it; null: out of reach.
 void* Open(const Offer& mine, const Offer& theirs, std::vector<void*>* opened) {
-  if (theirs.usable == 0 || std::strncmp(mine.host, theirs.host, sizeof(mine.host)) != 0) {
+  if (theirs.usable == 0 || mine.boot[0] == 0 ||
+      std::strncmp(mine.boot, theirs.boot, sizeof(mine.boot)) != 0) {
     return nullptr;
   }
   if (mine.process == theirs.process && mine.device == theirs.device) return theirs.data;
@@ -71,16 +71,28 @@ void* Open(const Offer& mine, const Offer& theirs, std::vector<void*>* opened) {
 }  // namespace
 
 PeerMemory::~PeerMemory() {
-  for (void* data : opened_) cudaIpcCloseMemHandle(data);
+  Close();
   for (void* data : owned_) cudaFree(data);
 }
 
+void PeerMemory::Close() {
+  for (void* data : opened_) cudaIpcCloseMemHandle(data);
+  opened_.clear();
+}
+
 std::vector<void*> PeerMemory::Allocate(size_t bytes, int device, bool wanted, Communicator* host) {
-  int64_t unwanted = wanted ? 0 : 1;
+  int64_t unwanted = wanted && !out_of_reach_ ? 0 : 1;
   host->AllReduce(&unwanted, 1, Reduce::kSumI64);
   if (unwanted > 0) return {};
-  // Whole pages of the device: what is smaller shares one, whose beginning a handle would mean.
-  constexpr size_t kPage = size_t{2} << 20;
+  // A small piece first: large ones are not made in vain.
+  if (owned_.empty() && Exchange(kPage, device, host).empty()) {
+    out_of_reach_ = true;
+    return {};
+  }
+  return Exchange(bytes, device, host);
+}
+
+std::vector<void*> PeerMemory::Exchange(size_t bytes, int device, Communicator* host) {
   const size_t rounded = (bytes + kPage - 1) / kPage * kPage;
   void* own = nullptr;
   WEFT_CUDA_CHECK(cudaMalloc(&own, rounded));
@@ -90,15 +102,21 @@ std::vector<void*> PeerMemory::Allocate(size_t bytes, int device, bool wanted, C
   std::vector<Offer> offers(static_cast<size_t>(host->size()));
   const Offer mine = MakeOffer(own, device);
   host->AllGather(&mine, offers.data(), sizeof(Offer));
-  std::vector<void*> all;
+  std::vector<void*> all, opened;
   int64_t missing = 0;
   for (int r = 0; r < host->size(); ++r) {
-    void* data = r == host->rank() ? own : Open(mine, offers[static_cast<size_t>(r)], &opened_);
+    void* data = r == host->rank() ? own : Open(mine, offers[static_cast<size_t>(r)], &opened);
     all.push_back(data);
     missing += data == nullptr || mine.usable == 0 ? 1 : 0;
   }
   host->AllReduce(&missing, 1, Reduce::kSumI64);
-  if (missing == 0) return all;
+  if (missing == 0) {
+    opened_.insert(opened_.end(), opened.begin(), opened.end());
+    return all;
+  }
+  // Memory is freed once nobody has it open.
+  for (void* data : opened) cudaIpcCloseMemHandle(data);
+  host->AllReduce(&missing, 1, Reduce::kSumI64);
   owned_.pop_back();
   cudaFree(own);
   return {};

@@ -24,10 +24,17 @@ class PeerMemory {
   // no peer access). Throws CudaError when this rank's own memory cannot be had.
   std::vector<void*> Allocate(size_t bytes, int device, bool wanted, Communicator* host);
 
+  // Closes what belongs to others; before they free it, and when nothing uses it any more.
+  void Close();
   // Whether Allocate gave memory.
   bool Shares() const { return !owned_.empty(); }
 
  private:
+  // Whole pages of the device: what is smaller shares one, whose beginning a handle would mean.
+  static constexpr size_t kPage = size_t{2} << 20;
+  std::vector<void*> Exchange(size_t bytes, int device, Communicator* host);
+
+  bool out_of_reach_ = false;
   std::vector<void*> owned_, opened_;
 };
 

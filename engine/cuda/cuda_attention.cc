@@ -138,8 +138,10 @@ void CudaForward::Attend(int layer) {
   attention.scale = static_cast<float>(config_.SoftmaxScale());
   attention.q = Absorb(layer);
   attention.o = latent_out_.Get(T * own_heads * c + 1);
-  // With their lists, or in the join of the queries.
-  const bool have_met = weights.indexer.has_value() || options_.partition == Partition::kGather;
+  // With their lists, or in the join of the queries, if everyone has a part of them.
+  const bool have_met =
+      weights.indexer.has_value() || (options_.partition == Partition::kGather &&
+                                      *std::min_element(q_lora_.begin(), q_lora_.end()) > 0);
   exchange_.Attend(*batch_, *device_, selector_, caches_.latent(layer), have_met, attention);
   if (hooks_.on_attention) {
     Show(hooks_.on_attention, layer, attention.o, T, int64_t{own_heads} * c);

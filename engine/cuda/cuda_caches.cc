@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "kernels/ops/sparse_mla.h"
+#include "kernels/ops/peers.h"
 
 namespace weft {
 
@@ -34,7 +34,7 @@ CudaCaches::CudaCaches(const ModelConfig& config, const CacheOptions& options, C
 void CudaCaches::ShareLatents(int layers, int64_t slots, int64_t layer_bytes, Communicator* comm) {
   peers_.resize(static_cast<size_t>(layers));
   const int ranks = comm != nullptr ? comm->size() : 1;
-  if (ranks == 1 || ranks > SparseMlaParams::kMostPeers) return;
+  if (ranks == 1 || ranks > kMostPeers) return;
   if (slots > INT64_C(1) << PeerShift(ranks)) return;  // an entry of a list could not name a row
   for (void* of_rank : comm->AllocateShared(static_cast<size_t>(layers * layer_bytes))) {
     for (int layer = 0; layer < layers; ++layer) {

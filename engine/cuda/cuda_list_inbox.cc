@@ -6,15 +6,9 @@
 #include "kernels/ops/unite_inbox.h"
 
 namespace weft {
-namespace {
-
-constexpr int32_t kRows = 128;  // those of a decode step; a prompt's lists go by collectives
-
-}  // namespace
-
 CudaListInbox::CudaListInbox(int ranks, int32_t capacity, Communicator* comm, int64_t* generation)
     : epochs_(generation) {
-  if (ranks == 1 || ranks > ListInbox::kMostRanks) return;
+  if (ranks == 1 || !FitsUniteInbox(ranks, capacity)) return;
   const std::vector<void*> shared =
       comm->AllocateShared(static_cast<size_t>(ListInbox::Bytes(ranks, kRows, capacity)));
   if (shared.empty()) return;
@@ -25,12 +19,12 @@ CudaListInbox::CudaListInbox(int ranks, int32_t capacity, Communicator* comm, in
   std::copy(shared.begin(), shared.end(), inbox_.packets);
   inbox_.epochs = epochs_.Get(kRows);
   WEFT_CUDA_CHECK(cudaMemset(inbox_.epochs, 0, kRows * sizeof(uint32_t)));
+  WEFT_CUDA_CHECK(cudaDeviceSynchronize());  // no stream of ours waits for it
   inbox_.aborted = comm->AbortWord();
 }
 
 bool CudaListInbox::Fits(int64_t rows, int32_t capacity) const {
-  return inbox_.ranks > 1 && rows <= inbox_.rows && capacity <= inbox_.capacity &&
-         FitsUniteInbox(inbox_.ranks, capacity);
+  return inbox_.ranks > 1 && rows > 0 && rows <= inbox_.rows && capacity <= inbox_.capacity;
 }
 
 ListInbox CudaListInbox::From(int64_t row) const {

@@ -1,5 +1,5 @@
-// The inboxes of a selector in memory that the ranks of a host share (kernels/ops/list_inbox.h): the
-// lists of a decode step need no collective then.
+// The inboxes of a selector, in memory that the ranks of a host share (kernels/ops/list_inbox.h):
+// the lists of a decode step need no collective then.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,8 @@ namespace weft {
 
 class CudaListInbox {
  public:
+  static constexpr int32_t kRows = 128;  // a decode step's; a prompt's lists go by collectives
+
   // Made by all ranks alike. capacity: of the longest list that is to fit. comm: null for one rank.
   CudaListInbox(int ranks, int32_t capacity, Communicator* comm, int64_t* generation);
 

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/list_inbox.cuh"
 #include "kernels/ops/index_select.h"
 
 namespace weft::cuda::select {
@@ -299,33 +300,6 @@ __device__ inline uint32_t FinishOnChunk(const Chunk& chunk, uint32_t bin, uint3
   __syncthreads();
   return key;
 }
-
-// Where the items of a row go: this rank's list, and the peers' inboxes.
-struct Outbox {
-  Item* items;
-  Item* excluded;
-  const ListInbox& inbox;
-  int64_t at;  // of this rank's list in an inbox, in packets
-  uint32_t epoch;
-
-  __device__ void Put(uint32_t place, Item item) const {
-    items[place] = item;
-    if (inbox.ranks > 1) Send(at + place, item);
-  }
-  __device__ void PutExcluded(Item item) const {
-    *excluded = item;
-    if (inbox.ranks > 1) Send(at + inbox.capacity, item);
-  }
-  __device__ void Send(int64_t packet, Item item) const {
-    for (int g = 0; g < inbox.ranks; ++g) {
-      if (g == inbox.rank) continue;
-      auto* to = static_cast<uint4*>(inbox.packets[g]) + packet;
-      asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(to), "r"(item.key),
-                   "r"(epoch), "r"(static_cast<uint32_t>(item.index))
-                   : "memory");
-    }
-  }
-};
 
 // Items above `key` and, among those equal, the first `need` by slot: the last of these is the
 // excluded item, the others go out in ascending slot.

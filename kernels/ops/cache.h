@@ -20,7 +20,8 @@ struct LatentCache {
   int32_t page_tokens = 0;     // P
   int32_t width = 0;           // c + dr
   int32_t rope = 0;            // dr; used by FP8 alone
-  // CUDA alone: [ranks], the same layer's cache of every rank as this one sees it; null: not.
+  // CUDA alone: [ranks], the same layer's cache of every rank as this one sees it; null: the others
+  // are out of reach.
   void* const* peers = nullptr;
 
   int64_t RowBytes() const { return RowBytes(dtype, width - rope, rope); }

@@ -1,27 +1,27 @@
 // Lists of picks between the GPUs of one host without a collective: select_top writes what it finds
-// into an inbox in each peer's memory, and unite_direct waits for it there.
+// into an inbox in each peer's memory, and unite_inbox waits for it there.
 //
-// A packet is 16 bytes, {key, epoch, slot, epoch}: each half carries its own flag, so that nothing
-// but the packet itself has to be ordered. Rows have two halves of an inbox, used in turn: a peer
+// A packet is 16 bytes, {key, epoch, slot, epoch}: each half carries its own flag, so that packets
+// need no order among themselves. The excluded item's also says that what its rank wrote in earlier
+// kernels is there. Rows have two halves of an inbox, used in turn: a peer
 // writes a half again only after its own wait for the other one, which this rank filled after it
 // had read the first. Epochs count the exchanges of a row, on all ranks alike.
 #pragma once
 
 #include <cstdint>
 
-#include "kernels/select/placement.h"
+#include "kernels/ops/peers.h"
 
 namespace weft {
 
 struct ListInbox {
-  static constexpr int kMostRanks = 8;
   int32_t ranks = 1;  // 1: nothing travels
   int32_t rank = 0;
   int32_t rows = 0;      // room
   int32_t capacity = 0;  // of a list, room
   // Of every rank, as this rank sees it: [rows, 2, ranks, capacity + 1] packets of 16 bytes; the
   // last of a list is the excluded item.
-  void* packets[kMostRanks] = {};
+  void* packets[kMostPeers] = {};
   uint32_t* epochs = nullptr;        // [rows], of the last exchange; this rank's
   const int32_t* aborted = nullptr;  // not zero: stop waiting. Memory of the host
 

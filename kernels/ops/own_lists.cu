@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t row = blockIdx.x;
   const int32_t mode = p.mode[row], token = p.tokens[row], count = p.own_counts[row];
   const int32_t* table = d.pages.tables + d.pages.table_of[token] * d.pages.table_stride;
-  const int64_t P = d.pages.page_tokens;
+  const int32_t P = d.pages.page_tokens;
   Item foremost = d.excluded[row];
   if (foremost.index >= 0) {
     foremost.index = static_cast<int32_t>(d.placement.Position(0, foremost.index));
@@ -27,11 +27,12 @@ __global__ void __launch_bounds__(kThreads)
   int mine = 0;
   for (int j = threadIdx.x; j < count; j += kThreads) {
     Item item = d.items[row * p.capacity + j];
-    const int64_t slot = item.index, to = token * p.list_stride + j;
+    const int32_t slot = item.index;
+    const int64_t to = token * p.list_stride + j;
     item.index = static_cast<int32_t>(d.placement.Position(0, slot));
     d.items[row * p.capacity + j] = item;
     p.lists[to] = item.index;
-    d.entries[to] = static_cast<int32_t>(table[slot / P] * P + slot % P);
+    d.entries[to] = table[slot / P] * P + slot % P;
     mine += Precedes(item, foremost) ? 1 : 0;
   }
   mine = __reduce_add_sync(~0u, mine);

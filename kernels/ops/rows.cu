@@ -56,8 +56,9 @@ __global__ void MoveIntsKernel(MoveIntsParams p) {
 
 __device__ int32_t CacheRow(const PagesOfTokens& pages, int64_t token, int64_t slot) {
   const int32_t* table = pages.tables + pages.table_of[token] * pages.table_stride;
-  return static_cast<int32_t>(int64_t{table[slot / pages.page_tokens]} * pages.page_tokens +
-                              slot % pages.page_tokens);
+  return static_cast<int32_t>(int64_t{table[Quotient(slot, pages.page_tokens)]} *
+                                  pages.page_tokens +
+                              Remainder(slot, pages.page_tokens));
 }
 
 // A warp a token when only own positions stay, so that they keep their order; else all threads.
@@ -154,9 +155,9 @@ __global__ void __launch_bounds__(kThreads) TileListsKernel(TileListsParams p) {
 __global__ void SlotRowsKernel(SlotRowsParams p) {
   ForEach(p.count, [&](int64_t i) {
     const int64_t slot = p.begin + i;
-    p.out[i] = slot < p.visible
-                   ? int64_t{p.table[slot / p.page_tokens]} * p.page_tokens + slot % p.page_tokens
-                   : -1;
+    p.out[i] = slot < p.visible ? int64_t{p.table[Quotient(slot, p.page_tokens)]} * p.page_tokens +
+                                      Remainder(slot, p.page_tokens)
+                                : -1;
   });
 }
 

@@ -10,16 +10,9 @@
 
 #include "kernels/dtype.h"
 #include "kernels/exec.h"
-#include "kernels/select/placement.h"
+#include "kernels/ops/peers.h"
 
 namespace weft {
-
-// Entries of lists over the caches of several ranks are rank << PeerShift(ranks) | row, in 31 bits.
-WEFT_HD int32_t PeerShift(int32_t ranks) {
-  int32_t bits = 0;
-  while (1 << bits < ranks) ++bits;
-  return 31 - bits;
-}
 
 struct SparseMlaParams {
   int64_t rows = 0;
@@ -39,7 +32,6 @@ struct SparseMlaParams {
   float* o = nullptr;    // [rows, heads, c], not yet divided by sum
   // CUDA alone: entry e of a list is row e mod 2^peer_shift of peers[e >> peer_shift], caches in
   // the memory of several GPUs, as PeerShift says. peers[0] null: of kv.
-  static constexpr int kMostPeers = 8;
   int32_t peer_shift = 31;
   const void* peers[kMostPeers] = {};
 };

@@ -22,6 +22,27 @@ WEFT_HD uint64_t SplitMix64(uint64_t x) {
   return z ^ (z >> 31);
 }
 
+// a / b and a % b of a >= 0 and b > 0. Where 64 bits are divided a GPU takes a hundred
+// instructions.
+WEFT_HD int64_t Quotient(int64_t a, int32_t b) {
+#if defined(__CUDA_ARCH__)
+  if (a >> 32 == 0) return static_cast<uint32_t>(a) / static_cast<uint32_t>(b);
+#endif
+  return a / b;
+}
+WEFT_HD int64_t Remainder(int64_t a, int32_t b) { return a - Quotient(a, b) * b; }
+
+// x % n of any x; the GPU's way is 2^32 (high % n) + low, remainders of 32 bits all along.
+WEFT_HD uint32_t HashRemainder(uint64_t x, uint32_t n) {
+#if defined(__CUDA_ARCH__)
+  if (n <= 0xFFFF) {
+    const uint32_t carry = (0u - n) % n;  // 2^32 % n
+    return (static_cast<uint32_t>(x >> 32) % n * carry + static_cast<uint32_t>(x) % n) % n;
+  }
+#endif
+  return static_cast<uint32_t>(x % n);
+}
+
 // Positions are cut into blocks of `block` tokens; G neighbouring blocks form a super-group, which
 // gives exactly one block to every rank. Round-robin keeps the same order in every super-group;
 // rotated turns the order by a hash of the super-group, so that no period of the text resonates
@@ -33,25 +54,26 @@ struct Placement {
 
   // Turn of super-group s, in [0, G).
   WEFT_HD int32_t Turn(int64_t s) const {
-    return rotated ? static_cast<int32_t>(SplitMix64(static_cast<uint64_t>(s)) %
-                                          static_cast<uint64_t>(ranks))
-                   : 0;
+    if (!rotated) return 0;
+    return static_cast<int32_t>(
+        HashRemainder(SplitMix64(static_cast<uint64_t>(s)), static_cast<uint32_t>(ranks)));
   }
 
   WEFT_HD int32_t Rank(int64_t position) const {
-    const int64_t b = position / block;
-    return static_cast<int32_t>((b % ranks + Turn(b / ranks)) % ranks);
+    const int64_t b = Quotient(position, block), s = Quotient(b, ranks);
+    return (static_cast<int32_t>(b - s * ranks) + Turn(s)) % ranks;
   }
 
   // Index of the position among those of its own rank, counted from 0.
   WEFT_HD int64_t Slot(int64_t position) const {
-    return position / block / ranks * block + position % block;
+    const int64_t b = Quotient(position, block);
+    return Quotient(b, ranks) * block + (position - b * block);
   }
 
   // Inverse of (Rank, Slot). Ascending in slot for a fixed rank.
   WEFT_HD int64_t Position(int32_t rank, int64_t slot) const {
-    const int64_t s = slot / block;
-    return (s * ranks + BlockInGroup(rank, s)) * block + slot % block;
+    const int64_t s = Quotient(slot, block);
+    return (s * ranks + BlockInGroup(rank, s)) * block + (slot - s * block);
   }
 
   // How many positions in [0, t] live on `rank`; 0 for t < 0. They are its slots 0 .. count-1.

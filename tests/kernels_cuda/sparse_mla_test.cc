@@ -1,6 +1,7 @@
 #include "kernels/ops/sparse_mla.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "tests/kernels_cuda/gpu.h"
 
@@ -104,6 +105,43 @@ Result Reference(const Problem& p) {
   return want;
 }
 
+// The same lists over a cache that lies in `ranks` pieces, row r in piece r % ranks.
+Result RunOverPeers(const Problem& p, bool exact, int ranks) {
+  const auto pairs = static_cast<size_t>(p.rows * p.heads);
+  const std::vector<char> kv = Encode(p.kv, p.dtype);
+  const size_t rows = p.kv.size() / static_cast<size_t>(p.latent + p.rope);
+  const size_t row_bytes = kv.size() / rows;
+  std::vector<std::vector<char>> pieces(static_cast<size_t>(ranks));
+  for (size_t row = 0; row < rows; ++row) {
+    std::vector<char>& piece = pieces[row % pieces.size()];
+    piece.insert(piece.end(), kv.begin() + static_cast<int64_t>(row * row_bytes),
+                 kv.begin() + static_cast<int64_t>((row + 1) * row_bytes));
+  }
+  std::vector<int32_t> entries = p.lists;
+  for (int32_t& entry : entries) {
+    if (entry >= 0) entry = (entry % ranks) << PeerShift(ranks) | entry / ranks;
+  }
+  std::vector<std::unique_ptr<Device<char>>> caches;
+  SparseMlaParams params = Dims(p);
+  params.peer_shift = PeerShift(ranks);
+  for (const std::vector<char>& piece : pieces) {
+    caches.push_back(std::make_unique<Device<char>>(piece));
+    params.peers[caches.size() - 1] = caches.back()->data();
+  }
+  const Device<float> q(p.q), max(std::vector<float>(pairs, 5.0f)),
+      sum(std::vector<float>(pairs, 5.0f)),
+      o(std::vector<float>(pairs * static_cast<size_t>(p.latent), 5.0f));
+  const Device<int32_t> lists(entries), counts(p.counts);
+  params.q = q.data();
+  params.lists = lists.data();
+  params.counts = counts.data();
+  params.max = max.data();
+  params.sum = sum.data();
+  params.o = o.data();
+  WholeSparseMlaCuda(params, Context().exec(exact));
+  return {o.Host(), {}};
+}
+
 std::string Shape(const Problem& p) {
   return "rows " + std::to_string(p.rows) + " heads " + std::to_string(p.heads) + " latent " +
          std::to_string(p.latent) + " rope " + std::to_string(p.rope) + " " + Name(p.dtype);
@@ -201,4 +239,22 @@ GPU_TEST("sparse_mla gives the same bits twice") {
   const Problem p = Make(&random, {2048, 500}, 128, 512, 64, DType::kBF16, 5000);
   const Result once = Run(p, false);
   for (int i = 0; i < 5; ++i) Check(BitsDiffer(Run(p, false).o, once.o, 512), "again");
+}
+
+GPU_TEST("sparse_mla over a cache in pieces gives the bits of one in one piece") {
+  Random random(7);
+  for (const bool exact : {false, true}) {
+    for (const DType dtype : {DType::kBF16, DType::kF32}) {
+      if (TheSession().small && dtype == DType::kF32) continue;
+      Problem p = Make(&random, {700, 1, 0, 64, 300}, 17, 512, 64, dtype, 1001);
+      const std::vector<float> whole = RunOverPeers(p, exact, 1).o;
+      for (const int ranks : {2, 3, 8}) {
+        Check(BitsDiffer(RunOverPeers(p, exact, ranks).o, whole, 512),
+              Shape(p) + " in " + std::to_string(ranks));
+      }
+      const bool tensor = !exact && dtype == DType::kBF16;
+      if (tensor) p.q = Rounded(p.q);
+      CheckRows(whole, Reference(p).o, 512, tensor ? 4e-3 : 2e-5, "whole " + Shape(p));
+    }
+  }
 }

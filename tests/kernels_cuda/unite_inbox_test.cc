@@ -1,10 +1,10 @@
 // Ranks of one GPU, one after the other: all send, then all unite, so nobody waits.
+#include "kernels/ops/unite_inbox.h"
+
 #include <algorithm>
 #include <climits>
 #include <memory>
 
-#include "kernels/ops/sparse_mla.h"
-#include "kernels/ops/unite_inbox.h"
 #include "tests/kernels_cuda/gpu.h"
 
 namespace weft::gpu {
@@ -49,8 +49,7 @@ std::vector<Row> Want(const Lists& c, int row, const std::vector<float>& scores,
   Item foremost;
   for (int g = 0; g < c.placement.ranks; ++g) {
     Item excluded;
-    const auto items =
-        Foremost(c, g, scores, mode == UniteMode::kBest ? c.topk : c.m, &excluded);
+    const auto items = Foremost(c, g, scores, mode == UniteMode::kBest ? c.topk : c.m, &excluded);
     all.insert(all.end(), items.begin(), items.end());
     if (Precedes(excluded, foremost)) foremost = excluded;
   }
@@ -71,9 +70,9 @@ std::vector<Row> Want(const Lists& c, int row, const std::vector<float>& scores,
     std::sort(r.list.begin(), r.list.end());
     for (const int32_t p : r.list) {
       const auto slot = static_cast<int32_t>(c.placement.Slot(p));
-      r.entries.push_back(c.placement.Rank(p) << PeerShift(c.placement.ranks) |
-                          (table[static_cast<size_t>(slot / kPageTokens)] * kPageTokens +
-                           slot % kPageTokens));
+      r.entries.push_back(
+          c.placement.Rank(p) << PeerShift(c.placement.ranks) |
+          (table[static_cast<size_t>(slot / kPageTokens)] * kPageTokens + slot % kPageTokens));
     }
     r.failed = mode == UniteMode::kCertified && foremost.index >= 0 && covering < c.topk ? 1 : 0;
   }
@@ -82,8 +81,8 @@ std::vector<Row> Want(const Lists& c, int row, const std::vector<float>& scores,
 
 // The buffers of one rank.
 struct RankBuffers {
-  RankBuffers(const Lists& c, int64_t packets, int64_t stride)
-      : inbox(std::vector<uint32_t>(static_cast<size_t>(packets / 4))),
+  RankBuffers(const Lists& c, int64_t inbox_bytes, int64_t stride)
+      : inbox(std::vector<uint32_t>(static_cast<size_t>(inbox_bytes / 4))),
         epochs(std::vector<uint32_t>(kRows)),
         items(std::vector<Item>(static_cast<size_t>(kRows * c.topk))),
         excluded(std::vector<Item>(kRows)),
@@ -125,6 +124,16 @@ class Ranks {
     for (int g = 0; g < c_.placement.ranks; ++g) Send(g);
     for (int g = 0; g < c_.placement.ranks; ++g) Unite(g, layer);
     Judge(layer);
+  }
+
+  // Rank 0 sends nothing more, and rank 1 is told not to wait.
+  void Abort() {
+    aborted_.Set({1});
+    Unite(1, 0);
+    const std::vector<int32_t> counts = ranks_[1]->counts.Host();
+    for (const int32_t token : kToken) {
+      Check(counts[static_cast<size_t>(token)] == 0, "nothing is read after an abort");
+    }
   }
 
  private:
@@ -225,8 +234,8 @@ class Ranks {
         Check(count == want[g].list.size(), where + ", count");
         const auto begin = static_cast<int64_t>(token) * stride_;
         const auto part = [&](const std::vector<int32_t>& all) {
-          return std::vector<int32_t>(all.begin() + begin,
-                                      all.begin() + begin + static_cast<int64_t>(want[g].list.size()));
+          return std::vector<int32_t>(
+              all.begin() + begin, all.begin() + begin + static_cast<int64_t>(want[g].list.size()));
         };
         Check(part(r.lists.Host()) == want[g].list, where + ", list");
         Check(part(r.entries.Host()) == want[g].entries, where + ", entries");
@@ -244,7 +253,7 @@ class Ranks {
   const Lists c_;
   const int64_t stride_;
   const size_t pages_;
-  const Device<int32_t> aborted_;
+  Device<int32_t> aborted_;
   std::vector<std::unique_ptr<RankBuffers>> ranks_;
   std::vector<float> scores_[kRows];
   std::vector<int32_t> tables_;
@@ -256,11 +265,11 @@ class Ranks {
 GPU_TEST("lists by inbox: every rank has the union, its rows and the certificate") {
   test::Random random(31);
   for (const int ranks : {2, 3, 5, 8}) {
-    for (const Lists& c : {Lists{{ranks, 1, true}, 700, 100, 100 / ranks + 9, 0},
-                          Lists{{ranks, 4, true}, 3000, 512, 512 / ranks + 1, 0.25f},
-                          Lists{{ranks, 1, false}, 40, 64, 30, 0.5f},
-                          Lists{{ranks, 1, true}, ranks, 3, 1, 0},
-                          Lists{{ranks, 2, true}, 20000, 2048 / (ranks > 5 ? 2 : 1), 600, 0}}) {
+    for (const Lists& c :
+         {Lists{{ranks, 1, true}, 700, 100, 100 / ranks + 9, 0},
+          Lists{{ranks, 4, true}, 3000, 512, 512 / ranks + 1, 0.25f},
+          Lists{{ranks, 1, false}, 40, 64, 30, 0.5f}, Lists{{ranks, 1, true}, ranks, 3, 1, 0},
+          Lists{{ranks, 2, true}, 20000, 2048 / (ranks > 5 ? 2 : 1), 600, 0}}) {
       if (TheSession().small && c.n > 1000) continue;
       Ranks all(c);
       for (int layer = 0; layer < (TheSession().small ? 3 : kExchanges); ++layer) {
@@ -268,6 +277,13 @@ GPU_TEST("lists by inbox: every rank has the union, its rows and the certificate
       }
     }
   }
+}
+
+GPU_TEST("lists by inbox: a wait that is called off ends, with empty lists") {
+  test::Random random(32);
+  Ranks all({{2, 1, true}, 700, 100, 59, 0});
+  all.Exchange(&random, 3);
+  all.Abort();
 }
 
 }  // namespace weft::gpu

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <map>
 
 #include "engine/cuda/cuda_forward.h"
 #include "tools/bench/decode_case.h"
@@ -252,10 +253,11 @@ int main(int argc, char** argv) {
   app.add_option("--most-tokens", o.most_tokens, "steps with more cached tokens are left out")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 32))
       ->capture_default_str();
-  app.add_option(
-         "--peer-access", o.peer_access,
-         "true: decode steps read caches and lists in each other's memory; false: NCCL alone")
-      ->capture_default_str();
+  app.add_option("--peer-access", o.peer_access,
+                 "decode steps read caches and lists in each other's memory; off: NCCL alone")
+      ->transform(
+          CLI::CheckedTransformer(std::map<std::string, bool>{{"on", true}, {"off", false}}))
+      ->default_str("on");
   app.add_option("--dir", o.dir, "where the layer's checkpoint is put, 12 GB")
       ->capture_default_str();
   app.add_option("--json", o.json, "also write the figures to this file");
