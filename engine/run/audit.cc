@@ -48,6 +48,7 @@ void Audit::Check(size_t i, const Item& excluded, const int32_t* list, int32_t c
   std::nth_element(ranks.begin(), last, ranks.end(), std::greater<uint64_t>());
   Count found;
   found.ahead = ahead;
+  found.cut = excluded.index >= 0 ? 1 : 0;
   for (const Item& item : best_[i]) {
     if (OrderRank(item) < *last) continue;
     found.first += Precedes(item, excluded) ? 1 : 0;
@@ -71,7 +72,9 @@ void Audit::Finish(std::vector<RowResult>* results) {
       sum.first += all[at].first;
       sum.read += all[at].read;
       sum.ahead += all[at].ahead;
+      sum.cut += all[at].cut;
     }
+    if (sum.cut == 0) continue;  // figures count no such pair
     SelectionFigures& figures = (*results)[row].figures;
     figures.audited += 1;
     figures.audit_wrong += (sum.ahead >= TopK(i)) != (sum.first == TopK(i)) ? 1 : 0;

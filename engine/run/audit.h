@@ -33,9 +33,9 @@ class Audit {
 
  private:
   // Sums over ranks say all: of the exact top-K, how many are in the first lists, and in what is
-  // read; and what the certificate counted.
+  // read; what the certificate counted; and how many lists left something out.
   struct Count {
-    int32_t first = 0, read = 0, ahead = 0;
+    int32_t first = 0, read = 0, ahead = 0, cut = 0;
   };
 
   Communicator* comm_;

@@ -1,6 +1,6 @@
-// What the approximation did, over query-layer pairs where something was cut (a query with more
-// than K visible tokens, in a layer with an indexer). Other pairs are covered trivially and never
-// counted.
+// What the approximation did, over query-layer pairs where something was cut: a query with more
+// than K visible tokens, in a layer with an indexer, whose first lists left one of them out (exact
+// mode always does). Other pairs are covered trivially and never counted.
 #pragma once
 
 #include <cstdint>

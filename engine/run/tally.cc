@@ -50,43 +50,60 @@ void Tally::Conclude(const std::vector<int32_t>& all, int ranks, const Hooks& ho
   }
 }
 
+Tally::Pair Tally::PairOf(size_t at, const std::vector<int32_t>& all, int ranks,
+                          bool shares) const {
+  const size_t block = all.size() / static_cast<size_t>(ranks);
+  Pair pair;
+  if (!shares) pair.read = united_[at];
+  for (size_t rank = 0; rank < static_cast<size_t>(ranks); ++rank) {
+    const int32_t* of_rank = all.data() + rank * block + at;
+    pair.ahead += of_rank[0];
+    pair.greatest = std::max<int64_t>(pair.greatest, of_rank[0]);
+    if (shares) pair.read += of_rank[ahead_.size()];
+  }
+  return pair;
+}
+
+void Tally::Tell(size_t l, int32_t token, int64_t load, bool covered, const Hooks& hooks,
+                 std::vector<SeenLoad>* loads) const {
+  const PlanRow& row = batch_->RowOf(token);
+  if (see_loads_ && load > 0) {
+    loads->push_back({static_cast<int32_t>(l), row.selection.topk, static_cast<int32_t>(load)});
+  }
+  if (hooks.on_certificate && row.selection.mode != SelectionMode::kExact) {
+    hooks.on_certificate({layers_[l], row.sequence, batch_->position[static_cast<size_t>(token)]},
+                         covered);
+  }
+}
+
 SelectionFigures Tally::FiguresOf(size_t s, const std::vector<int32_t>& all, int ranks, bool shares,
                                   const Hooks& hooks, std::vector<SeenLoad>* loads) const {
   const size_t n = batch_->selecting.size();
-  const size_t block = all.size() / static_cast<size_t>(ranks);
   const int32_t token = batch_->selecting[s];
   const PlanRow& row = batch_->RowOf(token);
   SelectionFigures figures;
-  figures.queries = 1;
-  figures.queries_covered = 1;
-  figures.has_coverage = row.selection.mode != SelectionMode::kExact;
+  const bool exact = row.selection.mode == SelectionMode::kExact;
   for (size_t l = 0; l < layers_.size(); ++l) {
-    int64_t sum = 0, greatest = 0, united = 0;
-    for (size_t rank = 0; rank < static_cast<size_t>(ranks); ++rank) {
-      const int32_t* of_rank = all.data() + rank * block + l * n + s;
-      sum += of_rank[0];
-      greatest = std::max<int64_t>(greatest, of_rank[0]);
-      if (shares) united += of_rank[ahead_.size()];
-    }
-    const bool covered = sum >= row.selection.topk;
+    const size_t at = l * n + s;
+    const Pair pair = PairOf(at, all, ranks, shares);
+    const bool covered = pair.ahead >= row.selection.topk;
+    Tell(l, token, exact ? pair.greatest : load_[at], covered, hooks, loads);
+    // First lists that hold all in sight left nothing out: that they cover is no merit of theirs.
+    const bool everything = pair.read > batch_->position[static_cast<size_t>(token)];
+    if (!exact && covered && everything) continue;
     figures.pairs += 1;
     figures.pairs_covered += covered ? 1 : 0;
-    if (!covered) figures.queries_covered = 0;
-    figures.union_sum += static_cast<double>(shares ? united : united_[l * n + s]);
-    figures.imbalance_sum +=
-        sum > 0 ? static_cast<double>(greatest * ranks) / static_cast<double>(sum) : 1.0;
-    figures.second_rounds += second_[l * n + s];
+    figures.union_sum += static_cast<double>(pair.read);
+    figures.imbalance_sum += pair.ahead > 0 ? static_cast<double>(pair.greatest * ranks) /
+                                                  static_cast<double>(pair.ahead)
+                                            : 1.0;
+    figures.second_rounds += second_[at];
     figures.planned_union_sum += static_cast<double>(planned_[s]);
-    // Exact mode counts the top-K itself.
-    const int64_t load = figures.has_coverage ? load_[l * n + s] : greatest;
-    if (see_loads_ && load > 0) {
-      loads->push_back({static_cast<int32_t>(l), row.selection.topk, static_cast<int32_t>(load)});
-    }
-    if (hooks.on_certificate && figures.has_coverage) {
-      hooks.on_certificate({layers_[l], row.sequence, batch_->position[static_cast<size_t>(token)]},
-                           covered);
-    }
   }
+  if (figures.pairs == 0) return {};
+  figures.has_coverage = !exact;
+  figures.queries = 1;
+  figures.queries_covered = figures.pairs_covered == figures.pairs ? 1 : 0;
   return figures;
 }
 

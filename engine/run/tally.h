@@ -41,6 +41,14 @@ class Tally {
                 std::vector<RowResult>* results) const;
 
  private:
+  struct Pair {
+    int64_t ahead = 0, greatest = 0;  // of all ranks together, and of the fullest
+    int64_t read = 0;                 // tokens that attention reads
+  };
+  Pair PairOf(size_t at, const std::vector<int32_t>& all, int ranks, bool shares) const;
+  // Hands on what is known of a token in the l-th layer. load: in exact mode from the counts.
+  void Tell(size_t l, int32_t token, int64_t load, bool covered, const Hooks& hooks,
+            std::vector<SeenLoad>* loads) const;
   SelectionFigures FiguresOf(size_t s, const std::vector<int32_t>& all, int ranks, bool shares,
                              const Hooks& hooks, std::vector<SeenLoad>* loads) const;
 

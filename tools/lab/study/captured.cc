@@ -32,8 +32,8 @@ void Captured::Read(const std::string& path) {
   } catch (const ModelError& error) {
     throw std::runtime_error(std::string("--captured: ") + error.what());
   }
-  if (tensors.empty()) Fail(path, "holds nothing");
-  const std::shared_ptr<const MappedFile> file = tensors.front().file;
+  const std::shared_ptr<const MappedFile> file =
+      tensors.empty() ? std::make_shared<const MappedFile>(path) : tensors.front().file;
   const nlohmann::json metadata = Metadata(*file);
   if (metadata.value("format", "") != "weft-capture-1") Fail(path, "is no weft-capture-1");
   const auto topk = static_cast<int64_t>(std::stoll(metadata.value("index_topk", "0")));
@@ -56,7 +56,11 @@ void Captured::Read(const std::string& path) {
     pair.context = lengths.value(std::to_string(sequence), int64_t{pair.position} + 1);
     pairs_.push_back(pair);
   }
-  if (pairs_.size() == before) Fail(path, "holds no scores");
+  if (pairs_.size() == before) {
+    Fail(path,
+         "holds no scores: they come with --capture-data scores (or both), of queries with more "
+         "than K tokens, in a mode other than dense");
+  }
   files_.push_back(file);
 }
 
