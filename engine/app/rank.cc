@@ -119,6 +119,13 @@ void LogAudit(const SelectionFigures& figures) {
 
 void FinishCapture(const EngineOptions& options, Capture* capture) {
   capture->Finish();
+  if (capture->file().tensors() == 0) {
+    return spdlog::warn(
+        "capture: nothing was captured in {}; scores are of queries with more than K tokens, "
+        "outside "
+        "of dense mode",
+        options.capture.path);
+  }
   spdlog::info("capture: {} tensors, {} bytes in {}{}", capture->file().tensors(),
                capture->file().bytes(), options.capture.path,
                capture->complete() ? "" : "; --capture-limit left some out");

@@ -43,7 +43,7 @@ std::vector<EngineFlagRule> SelectionFlagRules() {
        "", NumberAbove(0, 1, false)},
       {"--m-rule", "How m comes from K, G and gamma: exact or formula", "exact",
        OneOf({"exact", "formula"})},
-      {"--margin", "m by layer: auto, from the loads that were seen, or off", "off",
+      {"--margin", "m by layer: auto, from the loads that were seen (CPU backend alone), or off", "off",
        OneOf({"auto", "off"})},
       {"--placement", "Which rank holds a token: rotated or round-robin", "rotated",
        OneOf({"rotated", "round-robin"})},

@@ -44,6 +44,8 @@ void Reply::Take(const v1::GenerateResponse& event) {
     logprobs.insert(logprobs.end(), event.scores().logprobs().begin(),
                     event.scores().logprobs().end());
     argmax.insert(argmax.end(), event.scores().argmax().begin(), event.scores().argmax().end());
+  } else if (event.has_selected()) {
+    selected.push_back(event.selected());
   } else if (event.has_complete()) {
     complete = event.complete();
   }

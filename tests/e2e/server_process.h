@@ -48,6 +48,7 @@ struct Reply {
   std::vector<float> token_logprobs;
   std::vector<float> logprobs;
   std::vector<int32_t> argmax;
+  std::vector<v1::SelectedTokens> selected;
   v1::Complete complete;
 
   void Take(const v1::GenerateResponse& event);

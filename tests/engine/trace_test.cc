@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-#include "tests/engine/harness.h"
+#include "tests/engine/fake_model.h"
 
 namespace weft::test {
 namespace {
@@ -114,6 +114,52 @@ TEST_CASE("wishes for selections are checked") {
   CHECK(refused(std::vector<int32_t>(40000, 0), {0, 1}) ==
         "selected must be of at most 65536 layers times outputs, got 80000");
   CHECK(refused({0}, {3}).empty());
+}
+
+TEST_CASE("wishes for more positions than can be told are refused") {
+  FakeEngine fake({64, 4, /*ranks=*/2, /*page_tokens=*/4, /*pages=*/100}, /*max_context=*/1 << 20);
+  const auto refused = [&](const SelectionPlan& plan, int32_t lists) {
+    EngineRequest asking = FakeAsk(FakePrompt(20, 1), 64);
+    asking.selection = plan;
+    asking.traced_layers = {1};
+    for (int32_t i = 0; i < lists; ++i) asking.traced_outputs.push_back(i);
+    int64_t id;
+    return fake.engine
+        .Submit(
+            asking, [](EngineEvent) {}, &id)
+        .message;
+  };
+  constexpr int32_t kLongest = 1 << 19;
+  const auto exact = [](int32_t topk) { return SelectionPlan{SelectionMode::kExact, topk, topk}; };
+  CHECK(refused(exact(kLongest), 1).empty());
+  CHECK(refused(exact(kLongest + 1), 1) ==
+        "selected must be of lists of at most 524288 positions, here they may have 524289");
+  CHECK(refused(exact(kLongest + 1), 0).empty());  // nothing is asked for
+  CHECK(refused(exact(kLongest), 32).empty());
+  CHECK(refused(exact(kLongest), 33) ==
+        "selected must be of at most 16777216 positions, got 33 lists (layers times outputs) of up "
+        "to 524288");
+  // The most that a mode may read: two lists of m, and of what a second round adds at most one
+  // rank's is not needed.
+  const int32_t half = kLongest / 2;
+  CHECK(refused({SelectionMode::kInterleaved, half, half}, 1).empty());
+  CHECK(refused({SelectionMode::kInterleaved, half, half + 1}, 1) ==
+        "selected must be of lists of at most 524288 positions, here they may have 524290");
+  CHECK(refused({SelectionMode::kCertified, kLongest - 100, 100}, 1).empty());
+  CHECK(refused({SelectionMode::kCertified, kLongest - 99, 100}, 1) ==
+        "selected must be of lists of at most 524288 positions, here they may have 524289");
+  CHECK(refused({SelectionMode::kDense, 0, 0}, 64).empty());
+  // No list is longer than the longest context.
+  FakeEngine shorter({64, 4, 2, 4, 100}, /*max_context=*/4096);
+  EngineRequest asking = FakeAsk(FakePrompt(20, 1), 64);
+  asking.selection = exact(1 << 30);
+  asking.traced_layers = {1};
+  asking.traced_outputs = {0};
+  int64_t id;
+  CHECK(shorter.engine
+            .Submit(
+                asking, [](EngineEvent) {}, &id)
+            .ok());
 }
 
 }  // namespace weft::test

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tests/model/safetensors_writer.h"
+
 namespace {
 
 struct Result {
@@ -119,6 +121,8 @@ TEST_CASE("bad values end with code 2, the rule and the value") {
       {"weft-engine --model x --capture y --capture-data keys",
        "--capture-data: must be scores, logits or both", "'keys'"},
       {"weft-engine --model x --capture-data both", "--capture: is required by the other", ""},
+      {"weft-engine --model x --backend cuda --margin auto", "--margin: auto is for --backend cpu",
+       ""},
       {"weft-lab --position middle", "--position must be end or any", "'middle'"},
   };
   for (const auto& bad : cases) {
@@ -157,6 +161,19 @@ TEST_CASE("weft-lab writes CSV, and says where it cannot write") {
   const Result unread = Call("weft-lab --captured /nowhere/x.safetensors");
   CHECK(unread.code == 1);
   CHECK(Has(unread.text, "--captured: /nowhere/x.safetensors"));
+}
+
+TEST_CASE("a capture of requests that select nothing says so, and the lab why it cannot use it") {
+  weft::test::TempDir folder;
+  weft::test::WriteFile(folder / "script", R"({"prompt_ids": [1, 2, 3], "max_tokens": 1})");
+  const Result engine =
+      Call("weft-engine --model " WEFT_SOURCE_DIR "/deploy/models/demo --script " +
+           (folder / "script") + " --log-level warn --capture " + (folder / "capture"));
+  CHECK(engine.code == 0);
+  CHECK(Has(engine.text, "capture: nothing was captured in " + (folder / "capture")));
+  const Result lab = Call("weft-lab --captured " + (folder / "capture"));
+  CHECK(lab.code == 1);
+  CHECK(Has(lab.text, "weft-lab: --captured: " + (folder / "capture") + " holds no scores: "));
 }
 
 TEST_CASE("weft-engine says where it cannot write a capture") {
