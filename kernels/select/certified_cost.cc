@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/select/further_law.h"
+
 namespace weft {
 
 SecondRounds ExpectedSecondRounds(const LoadLaw& law, const StepCost& step, int64_t m) {
@@ -13,7 +15,7 @@ SecondRounds ExpectedSecondRounds(const LoadLaw& law, const StepCost& step, int6
 }
 
 double CertifiedCost(const LoadLaw& law, const StepCost& step, int64_t m) {
-  const double attended = static_cast<double>(law.Union(m)) + ExpectedMissed(law, m);
+  const double attended = static_cast<double>(law.Union(m)) + ExpectedFurther(law, m);
   const SecondRounds rounds = ExpectedSecondRounds(law, step, m);
   return static_cast<double>(step.layers * step.rows) * attended * step.token_ns / 1000 +
          rounds.pairs * step.row_us + rounds.layers * step.round_us;

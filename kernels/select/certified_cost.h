@@ -24,8 +24,8 @@ struct SecondRounds {
 };
 SecondRounds ExpectedSecondRounds(const LoadLaw& law, const StepCost& step, int64_t m);
 
-// L (B (union(m) + E[missed]) token + B (1 - P) row + P(any row fails) round), in microseconds a
-// step: what is missed comes in the second round, and is attended too.
+// L (B (union(m) + E[further]) token + B (1 - P) row + P(any row fails) round), in microseconds a
+// step: what comes in the second round (further_law.h) is attended too.
 double CertifiedCost(const LoadLaw& law, const StepCost& step, int64_t m);
 
 // The m in [ceil(Top/G), GreatestLoad] of least CertifiedCost.

@@ -51,6 +51,9 @@ TEST_CASE("weft-plan select gives one JSON object") {
   CHECK(rows["exact"]["selection"] == 15 * 2048 * 8);
   CHECK(rows["interleaved"]["selection"] == 15 * (165 * 4 + 12));
   CHECK(json["certified"]["coverage"].get<double>() >= 0.99999);
+  CHECK(json["certified"]["further_tokens"].get<double>() < 1e-3);
+  CHECK(json["certified_cheapest"]["further_tokens"].get<double>() >
+        1);  // rounds are the rule there
   CHECK(json["certified_cheapest"]["cost_us_per_step"].get<double>() <=
         json["certified"]["cost_us_per_step"].get<double>());
 }
@@ -74,6 +77,8 @@ TEST_CASE("weft-plan select makes tables and knows the context") {
   CHECK(trivial["union"] == 1000);
   CHECK(trivial["recall"] == 1.0);
   CHECK(trivial["bytes"]["rows"]["exact"]["selection"] == 0.0);
+  CHECK(trivial["certified_cheapest"]["further_tokens"] == 0.0);
+  CHECK(Has(Call("weft-plan select --coverage 0.9999999").text, "G = 8, coverage 0.9999999\n"));
 }
 
 TEST_CASE("weft-plan handles the edges of its questions") {

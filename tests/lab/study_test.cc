@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "kernels/select/further_law.h"
+#include "kernels/select/load_law.h"
 #include "tools/lab/plot/figures.h"
 #include "tools/lab/plot/tables.h"
 
@@ -143,6 +145,25 @@ TEST_CASE("independent tokens follow the planner's curve") {
   }
 }
 
+TEST_CASE("second rounds of independent tokens bring what the planner reckons with") {
+  Spec spec;
+  spec.fields = {FieldKind::kIndependent};
+  spec.placements = {"rotated"};
+  spec.modes = {Mode::kCertified};
+  spec.ranks = {8};
+  spec.N = 8192;
+  spec.queries = 400;
+  spec.m = {33, 34, 36, 40};
+  for (const Row& row : Run(spec)) {
+    const LoadLaw law{spec.K, 8};
+    CAPTURE(row.m, row.attended, row.second_rounds);
+    CHECK(row.attended - static_cast<double>(8 * row.m) ==
+          Approx(ExpectedFurther(law, row.m)).epsilon(0.1).margin(0.4));
+    CHECK(static_cast<double>(row.second_rounds) / 400 ==
+          Approx(MissProbability(law, row.m)).margin(0.1));
+  }
+}
+
 TEST_CASE("trivial pairs are not counted") {
   Spec spec;
   spec.fields = {FieldKind::kClustered};
@@ -193,7 +214,22 @@ TEST_CASE("figures are drawn from the rows") {
   CHECK(curves.find("periodic: coverage") != std::string::npos);
   CHECK(curves.find("planner") != std::string::npos);
   CHECK(load.find("recall 0.26") != std::string::npos);
-  for (const std::string& svg : {curves, load}) {
+  spec.modes = {Mode::kInterleaved, Mode::kCertified, Mode::kExact};
+  const std::string cost = CostFigure(spec, 8, Run(spec));
+  for (const char* title : {"tokens", "kB, rows", "kB, partial", "rounds, %"}) {
+    CHECK(cost.find("periodic: " + std::string(title)) != std::string::npos);
+  }
+  // A line per placement and panel, interleaved's in the first three; exact's is straight.
+  const auto count = [&](const std::string& part) {
+    int found = 0;
+    for (size_t at = cost.find(part); at != std::string::npos; at = cost.find(part, at + 1)) {
+      ++found;
+    }
+    return found;
+  };
+  CHECK(count("<polyline") == 4 * 4 + 3);
+  CHECK(count("\"1 4\"") == 3 + 1);  // and in the legend
+  for (const std::string& svg : {curves, load, cost}) {
     CHECK(svg.rfind("<svg ", 0) == 0);
     CHECK(svg.find("nan") == std::string::npos);
     CHECK(svg.find("</svg>") != std::string::npos);
@@ -205,4 +241,5 @@ TEST_CASE("figures are drawn from the rows") {
   const auto edge = Run(spec);
   CHECK(CurveFigure(spec, 1, edge).find("nan") == std::string::npos);
   CHECK(LoadFigure(spec, 1, 1, edge).find("nan") == std::string::npos);
+  CHECK(CostFigure(spec, 1, edge).find("nan") == std::string::npos);
 }

@@ -2,9 +2,11 @@
 // command line.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <stdexcept>
 
 #include "kernels/select/load_law.h"
@@ -28,20 +30,24 @@ void ShowProgress(const char* what, int64_t done, int64_t all) {
                static_cast<long long>(all), done == all ? "\r\033[K" : "");
 }
 
-// Sweeps m in interleaved mode, for the figures of each G.
+// Sweeps m, for the figures of each G.
 void Draw(const Spec& asked, const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder);
   for (int64_t G : asked.ranks) {
     Spec spec = asked;
     spec.ranks = {G};
-    spec.modes = {Mode::kInterleaved};
+    spec.modes = {Mode::kInterleaved, Mode::kCertified, Mode::kExact};
     spec.m = SweepLengths(spec, G);
     const std::vector<Row> rows =
         Run(spec, [](int64_t done, int64_t all) { ShowProgress("curves", done, all); });
+    std::vector<Row> interleaved;
+    std::copy_if(rows.begin(), rows.end(), std::back_inserter(interleaved),
+                 [](const Row& row) { return row.mode == Mode::kInterleaved; });
     const int64_t m = weft::SmallestM({spec.K, G}, spec.coverage);
     const std::string number = std::to_string(G) + ".svg";
-    Write(folder / ("curves-" + number), CurveFigure(spec, G, rows));
-    Write(folder / ("load-" + number), LoadFigure(spec, G, m, rows));
+    Write(folder / ("curves-" + number), CurveFigure(spec, G, interleaved));
+    Write(folder / ("load-" + number), LoadFigure(spec, G, m, interleaved));
+    Write(folder / ("cost-" + number), CostFigure(spec, G, rows));
   }
 }
 

@@ -48,7 +48,8 @@ void AddOptions(CLI::App* app, Texts* texts, Options* options) {
   add("--seed", &texts->seed, "The same seed gives the same output");
   app->add_option("--csv", options->csv, "Write CSV to this file; - for standard output");
   app->add_option("--svg", options->svg,
-                  "Write curves-G.svg and load-G.svg for each G to this folder, with a sweep of m");
+                  "Write curves-G.svg, load-G.svg and cost-G.svg for each G to this folder, with a "
+                  "sweep of m");
 }
 
 // Names with commas, or all of them.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/select/further_law.h"
 #include "kernels/select/load_law.h"
 #include "kernels/select/selection_plan.h"
 
@@ -14,7 +15,8 @@ Lists Judge(const LoadLaw& law, int64_t m) {
 }
 
 Certified JudgeCertified(const LoadLaw& law, const StepCost& step, int64_t m) {
-  return {Judge(law, m), ExpectedSecondRounds(law, step, m), CertifiedCost(law, step, m)};
+  return {Judge(law, m), ExpectedSecondRounds(law, step, m), ExpectedFurther(law, m),
+          CertifiedCost(law, step, m)};
 }
 
 void CountBytes(const LoadLaw& law, Answer* answer) {
@@ -24,8 +26,7 @@ void CountBytes(const LoadLaw& law, Answer* answer) {
   shape.capacity = law.context > 0 ? (law.context + law.G - 1) / law.G : law.Top();
   const Lists& certified = answer->certified.lists;
   const double failing = MissProbability(law, certified.m);
-  // At least the missing tokens come in the second round.
-  const double further = failing > 0 ? certified.missed / failing : 0;
+  const double further = failing > 0 ? answer->certified.further / failing : 0;
   for (Exchange exchange : {Exchange::kRows, Exchange::kPartial}) {
     const auto bytes = [&](SelectionMode mode, int64_t m, int64_t attended) {
       const double lists = answer->trivial ? 0 : SelectionBytes(shape, exchange, mode, m);

@@ -38,6 +38,7 @@ struct Bytes {
 struct Certified {
   Lists lists;
   SecondRounds rounds;  // per step
+  double further = 0;   // expected tokens of the second round, per pair (most have none)
   double cost_us = 0;   // per step
 };
 

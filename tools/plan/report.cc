@@ -1,5 +1,7 @@
 #include "tools/plan/report.h"
 
+#include <charconv>
+
 #include "tools/cli/values.h"
 
 namespace weft::plan {
@@ -21,6 +23,12 @@ std::string Probability(const Lists& lists) {
   return Probability(lists.coverage, 1 - lists.coverage);
 }
 
+// As it was asked for: 0.9999999 is not 1.
+std::string Asked(double gamma) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof(text), gamma).ptr};
+}
+
 std::string Size(double bytes) {
   if (bytes < 10e3) return Format("%.0f B", bytes);
   return bytes < 10e6 ? Format("%.1f kB", bytes / 1e3) : Format("%.1f MB", bytes / 1e6);
@@ -40,6 +48,7 @@ Object JsonOf(const Certified& certified) {
           {"union", certified.lists.united},
           {"failing_pairs_per_step", certified.rounds.pairs},
           {"second_rounds_per_step", certified.rounds.layers},
+          {"further_tokens", certified.further},
           {"cost_us_per_step", certified.cost_us}};
 }
 
@@ -114,7 +123,8 @@ Object Json(const Answer& answer) {
 
 std::string Page(const Answer& answer) {
   const Question& q = answer.question;
-  std::string text = Format("K = %lld, G = %lld, coverage %g", Int(q.K), Int(q.G), q.gamma);
+  std::string text =
+      Format("K = %lld, G = %lld, coverage %s", Int(q.K), Int(q.G), Asked(q.gamma).c_str());
   text += q.context > 0 ? Format(", context %lld\n\n", Int(q.context)) : "\n\n";
   if (answer.trivial) text += "The context is no longer than K: every token is selected.\n\n";
   text += "List length m per rank\n";
@@ -133,7 +143,8 @@ std::string Page(const Answer& answer) {
   text += BytesPage(answer);
   text += Format("\nCertified mode: a step of %lld rows and %lld layers has %lld pairs\n",
                  Int(q.step.rows), Int(q.step.layers), Int(q.step.rows * q.step.layers));
-  text += CertifiedLine(Format("m for coverage %g", q.certified_gamma), answer.certified);
+  text += CertifiedLine(Format("m for coverage %s", Asked(q.certified_gamma).c_str()),
+                        answer.certified);
   text += CertifiedLine("cheapest m", answer.cheapest);
   text += Format("  (us a step: union tokens at %g ns, second rounds at %g us and %g us a row)\n",
                  q.step.token_ns, q.step.round_us, q.step.row_us);
@@ -151,9 +162,9 @@ std::string Table(const std::vector<Answer>& answers) {
   text += Format(" %7s %6s %9s %10s | %11s %11s | %9s %8s\n", "union", "work", "missed", "recall",
                  "exact rows", "interl.", "certif. m", "2nd/step");
   for (const Answer& a : answers) {
-    text += Format("%6lld %9g | %9lld %10s | %7lld %10s |", Int(a.question.G), a.question.gamma,
-                   Int(a.formula.m), Probability(a.formula).c_str(), Int(a.exact.m),
-                   Probability(a.exact).c_str());
+    text += Format("%6lld %9s | %9lld %10s | %7lld %10s |", Int(a.question.G),
+                   Asked(a.question.gamma).c_str(), Int(a.formula.m),
+                   Probability(a.formula).c_str(), Int(a.exact.m), Probability(a.exact).c_str());
     if (context) {
       text += Format(" %9lld %10s |", Int(a.context->m), Probability(*a.context).c_str());
     }

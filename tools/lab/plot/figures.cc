@@ -1,67 +1,20 @@
 #include "tools/lab/plot/figures.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/select/load_law.h"
 #include "tools/cli/values.h"
-#include "tools/lab/plot/svg.h"
+#include "tools/lab/plot/panel.h"
 
 namespace weft::lab {
 namespace {
 
 using cli::Format;
 
-// Okabe and Ito: told apart by colour-blind readers too.
-constexpr const char* kColors[] = {"#d55e00", "#e69f00", "#0072b2",
-                                   "#009e73", "#cc79a7", "#56b4e9"};
-constexpr int kColorCount = 6;
-constexpr const char* kInk = "#222";
-constexpr const char* kGrey = "#999";
 constexpr const char* kLost = "#d55e00";
 constexpr const char* kKept = "#0072b2";
 
-constexpr double kLeastPanel = 176, kGap = 22, kTop = 96;
-
-const char* Color(size_t i) { return kColors[i % kColorCount]; }
-
-// A panel and its scales.
-struct Panel {
-  double x, y, width, height;
-  double x_low, x_high, y_high;
-
-  double X(double value) const { return x + (value - x_low) / (x_high - x_low) * width; }
-  double Y(double value) const { return y + height - value / y_high * height; }
-};
-
-// About n round steps up to `high`.
-double Step(double high, int n) {
-  const double rough = high / n, power = std::pow(10, std::floor(std::log10(rough)));
-  for (double factor : {1.0, 2.0, 5.0}) {
-    if (factor * power >= rough) return factor * power;
-  }
-  return 10 * power;
-}
-
-void DrawFrame(Svg* svg, const Panel& panel, double y_step, bool label_y, int digits) {
-  for (double v = 0; v <= panel.y_high * 1.0001; v += y_step) {
-    svg->Line(panel.x, panel.Y(v), panel.x + panel.width, panel.Y(v), "#e4e4e4");
-    if (label_y) {
-      svg->Text(panel.x - 6, panel.Y(v) + 4, Format("%.*f", digits, v), Anchor::kEnd, 12);
-    }
-  }
-  svg->Line(panel.x, panel.y, panel.x, panel.y + panel.height, kGrey);
-  svg->Line(panel.x, panel.y + panel.height, panel.x + panel.width, panel.y + panel.height, kGrey);
-}
-
-void DrawXTicks(Svg* svg, const Panel& panel) {
-  const double step = std::max(1.0, Step(panel.x_high - panel.x_low, 4));
-  for (double v = std::ceil(panel.x_low / step) * step; v <= panel.x_high; v += step) {
-    const double bottom = panel.y + panel.height;
-    svg->Line(panel.X(v), bottom, panel.X(v), bottom + 4, kGrey);
-    svg->Text(panel.X(v), bottom + 17, Format("%.0f", v), Anchor::kMiddle, 12);
-  }
-}
+const Legend kPlannerLine = {{"planner (independent tokens)", "5 4"}};
 
 using Figure = double Row::*;
 
@@ -82,46 +35,6 @@ void DrawCurves(Svg* svg, const Panel& panel, const Spec& spec, const std::strin
     width -= 1.7;
   }
   svg->Path(planner, kInk, 1.6, "5 4");
-}
-
-constexpr const char* kPlanner = "planner (independent tokens)";
-
-// Of one entry of the legend: its mark, its text, room to the next.
-double LegendWidth(const std::string& text) { return 62 + 7.2 * static_cast<double>(text.size()); }
-
-void DrawLegend(Svg* svg, const Spec& spec, double x, double y) {
-  for (size_t i = 0; i < spec.placements.size(); ++i) {
-    svg->Line(x, y - 4, x + 26, y - 4, Color(i), 5);
-    svg->Text(x + 32, y, spec.placements[i]);
-    x += LegendWidth(spec.placements[i]);
-  }
-  svg->Line(x, y - 4, x + 26, y - 4, kInk, 1.6, "5 4");
-  svg->Text(x + 32, y, kPlanner);
-}
-
-std::string Setting(const Spec& spec, int64_t G) {
-  if (spec.captured) {
-    return Format(
-        "K = %lld, G = %lld, %zu captured query-layer pairs, less those where nothing is cut",
-        static_cast<long long>(spec.K), static_cast<long long>(G), spec.captured->pairs().size());
-  }
-  return Format("K = %lld, G = %lld, N = %lld, %lld queries%s, seed %llu",
-                static_cast<long long>(spec.K), static_cast<long long>(G),
-                static_cast<long long>(spec.N), static_cast<long long>(spec.queries),
-                spec.any_position ? " at random positions" : "",
-                static_cast<unsigned long long>(spec.seed));
-}
-
-// Few panels are widened to the length of the legend.
-double PanelWidth(const Spec& spec, double left) {
-  double legend = 16 + LegendWidth(kPlanner);
-  for (const std::string& placement : spec.placements) legend += LegendWidth(placement);
-  return std::max(kLeastPanel,
-                  (legend - left) / static_cast<double>(FieldNames(spec).size()) - kGap);
-}
-
-double Width(const Spec& spec, double left) {
-  return left + (PanelWidth(spec, left) + kGap) * static_cast<double>(FieldNames(spec).size());
 }
 
 // What the bars of one panel show, and how much of it is lost.
@@ -155,21 +68,21 @@ std::vector<int64_t> SweepLengths(const Spec& spec, int64_t G) {
 
 std::string CurveFigure(const Spec& spec, int64_t G, const std::vector<Row>& rows) {
   constexpr double kLeft = 70, kHeight = 150, kRowGap = 44;
-  const double width = PanelWidth(spec, kLeft);
+  const double width = PanelWidth(spec, kPlannerLine, kLeft);
   const std::vector<int64_t> lengths = SweepLengths(spec, G);
   const int64_t planned = SmallestM({spec.K, G}, spec.coverage);
   const std::vector<std::string> fields = FieldNames(spec);
-  Svg svg(Width(spec, kLeft), kTop + 2 * (kHeight + kRowGap) + 12);
+  Svg svg(FigureWidth(spec, kPlannerLine, kLeft), kPanelTop + 2 * (kHeight + kRowGap) + 12);
   svg.Text(16, 26, "What the union of local top-m keeps of the exact top-K", Anchor::kStart, 17,
            kInk, true);
   svg.Text(16, 46,
            Setting(spec, G) + Format("; vertical line: the planner's m = %lld for %g",
                                      static_cast<long long>(planned), spec.coverage));
-  DrawLegend(&svg, spec, 16, 68);
+  DrawLegend(&svg, spec, kPlannerLine, 16, 68);
   for (size_t f = 0; f < fields.size(); ++f) {
     for (int line = 0; line < 2; ++line) {
-      const Panel panel{kLeft + (width + kGap) * static_cast<double>(f),
-                        kTop + line * (kHeight + kRowGap),
+      const Panel panel{kLeft + (width + kPanelGap) * static_cast<double>(f),
+                        kPanelTop + line * (kHeight + kRowGap),
                         width,
                         kHeight,
                         static_cast<double>(lengths.front()),
@@ -195,10 +108,10 @@ std::string CurveFigure(const Spec& spec, int64_t G, const std::vector<Row>& row
 
 std::string LoadFigure(const Spec& spec, int64_t G, int64_t m, const std::vector<Row>& rows) {
   constexpr double kLeft = 176, kHeight = 84, kRowGap = 20;
-  const double width = PanelWidth(spec, kLeft);
+  const double width = PanelWidth(spec, kPlannerLine, kLeft);
   const std::vector<std::string> fields = FieldNames(spec);
-  Svg svg(Width(spec, kLeft),
-          kTop + (kHeight + kRowGap) * static_cast<double>(spec.placements.size()));
+  Svg svg(FigureWidth(spec, kPlannerLine, kLeft),
+          kPanelTop + (kHeight + kRowGap) * static_cast<double>(spec.placements.size()));
   svg.Text(16, 26, "Where the top-K lies: tokens on the fullest rank, the second fullest, ...",
            Anchor::kStart, 17, kInk, true);
   svg.Text(16, 46,
@@ -210,11 +123,16 @@ std::string LoadFigure(const Spec& spec, int64_t G, int64_t m, const std::vector
   double most = static_cast<double>(m);
   for (const Row& row : rows) most = std::max(most, row.loads.front());
   for (size_t p = 0; p < spec.placements.size(); ++p) {
-    const double y = kTop + (kHeight + kRowGap) * static_cast<double>(p);
+    const double y = kPanelTop + (kHeight + kRowGap) * static_cast<double>(p);
     svg.Text(16, y + kHeight / 2 + 4, spec.placements[p], Anchor::kStart, 13, kInk, true);
     for (size_t f = 0; f < fields.size(); ++f) {
-      const Panel panel{
-          kLeft + (width + kGap) * static_cast<double>(f), y, width, kHeight, 0, 1, most * 1.05};
+      const Panel panel{kLeft + (width + kPanelGap) * static_cast<double>(f),
+                        y,
+                        width,
+                        kHeight,
+                        0,
+                        1,
+                        most * 1.05};
       DrawFrame(&svg, panel, Step(most, 4), f == 0, 0);
       if (p == 0) {
         svg.Text(panel.x + panel.width / 2, y - 8, fields[f], Anchor::kMiddle, 13, kInk, true);

@@ -1,4 +1,4 @@
-// The study's two figures, for one G each: a column of panels per field.
+// The study's figures, for one G each: a column of panels per field.
 #pragma once
 
 #include <cstdint>
@@ -19,5 +19,9 @@ std::string CurveFigure(const Spec& spec, int64_t G, const std::vector<Row>& row
 // Mean load of the fullest rank, the second fullest, ..., by placement: what a list of `m` loses is
 // red. `rows` as above, of which one m is used.
 std::string LoadFigure(const Spec& spec, int64_t G, int64_t m, const std::vector<Row>& rows);
+
+// Tokens in attention, bytes by exchange and second rounds over m: certified, a line per placement,
+// beside interleaved and exact. `rows`: of these three modes and one G, over several m.
+std::string CostFigure(const Spec& spec, int64_t G, const std::vector<Row>& rows);
 
 }  // namespace weft::lab
