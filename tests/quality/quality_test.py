@@ -20,6 +20,7 @@ import captured  # noqa: E402
 import counts  # noqa: E402
 import documents  # noqa: E402
 import intervals  # noqa: E402
+import report  # noqa: E402
 
 
 def write_capture(path, rows, complete="true"):
@@ -182,6 +183,35 @@ class Study(unittest.TestCase):
                      pathlib.Path(folder, "results.jsonl").read_text().splitlines()]
             self.assertEqual([len(cell["documents"][0]) for cell in cells], [6, 0])
             self.assertIn("nothing was cut", done.stdout)
+
+    def test_answers_of_which_the_lists_hold_everything_do_not_count(self):
+        example = str(ROOT / "deploy/examples/00-392tok.jsonl")  # answers begin at 401 to 515
+        with tempfile.TemporaryDirectory() as folder:
+            done = run("--documents", example, "--out", folder, "--ranks", "4", "--top-k", "380",
+                       "--exact-top-k", "", "--coverage", "0.99")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            cells = [json.loads(line) for line in
+                     pathlib.Path(folder, "results.jsonl").read_text().splitlines()]
+            m = cells[2]["m"]
+            exact, interleaved = ([answer["at"] for answer in cell["documents"][0]]
+                                  for cell in cells[1:])
+            self.assertEqual(len(exact), 6)
+            self.assertEqual(interleaved, [at for at in exact if math.ceil(at / 4) > m])
+            self.assertTrue(0 < len(interleaved) < 6)
+            # Queries before the answers count likewise.
+            self.assertLess(cells[2]["selection"]["pairs"], cells[1]["selection"]["pairs"])
+
+    def test_lost_and_won_are_of_the_same_answers(self):
+        answer = lambda at, right: {"at": at, "right": right}
+        exact = {"documents": [[answer(5, True), answer(9, False), answer(12, True)]]}
+        cell = {"documents": [[answer(9, True), answer(12, False)]]}
+        self.assertEqual(report.changed(cell, exact), "-1 +1")
+        for document in exact["documents"] + cell["documents"]:
+            for entry in document:
+                del entry["at"]
+        self.assertEqual(report.changed(cell, exact), "-0 +0")  # the first two
+        exact["documents"][0][0]["right"] = False
+        self.assertEqual(report.changed(cell, exact), "-0 +1")
 
     def test_bad_values_are_refused(self):
         self.assertEqual(run().returncode, 2)

@@ -4,10 +4,11 @@
 Scores the right answers of every document in one teacher-forced pass a cell, with weft-engine
 --script: an answer is right when greedy decoding would give it word for word, ending included.
 Results are appended to OUT/results.jsonl cell by cell; a run that was cut short goes on where it was.
-An answer's token counts only if its query saw more than K tokens, so that something was cut."""
+An answer counts only if each of its queries saw more than K tokens and something was cut of them."""
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -60,15 +61,16 @@ def run_engine(args, cell, conversations, capture):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def grade(result, conversation, top_k):
-    """One entry an answer whose tokens were all selected for."""
+def grade(result, conversation, top_k, ranks, m):
+    """One entry an answer for whose tokens all something was cut."""
     first, graded = conversation["answers"][0][0], []
     for begin, end in conversation["answers"]:
-        if begin <= top_k:  # the query before its first token saw no more than K
+        # What the query before its first token saw: no more than K, or all in the ranks' lists.
+        if begin <= top_k or (ranks and math.ceil(begin / ranks) <= m):
             graded.append(None)
             continue
         told = result["argmax"][begin - first:end - first]
-        graded.append({"right": told == conversation["ids"][begin:end], "tokens": end - begin,
+        graded.append({"at": begin, "right": told == conversation["ids"][begin:end], "tokens": end - begin,
                        "logprob": sum(result["logprobs"][begin - first:end - first])})
     return graded
 
@@ -105,9 +107,10 @@ def list_length(args, cell):
 
 def run_cell(args, cell, conversations):
     mode, top_k, ranks, _ = cell
+    m = list_length(args, cell)
     capture = args.out / (cell_name(*cell).replace(" ", "-").replace("=", "") + ".safetensors")
     results = run_engine(args, cell, conversations, capture)
-    graded = [grade(r, c, top_k) for r, c in zip(results, conversations)]
+    graded = [grade(r, c, top_k, ranks, m) for r, c in zip(results, conversations)]
     if ranks:
         exact = args.out / f"exact-K{top_k}.safetensors"
         sums = captured.answer_divergences(exact, capture, conversations)
@@ -118,7 +121,7 @@ def run_cell(args, cell, conversations):
         capture.unlink()
     if mode == "dense":
         capture.unlink()
-    return {"mode": mode, "top_k": top_k, "ranks": ranks, "m": list_length(args, cell),
+    return {"mode": mode, "top_k": top_k, "ranks": ranks, "m": m,
             "selection": add_figures(results),
             "documents": [[a for a in document if a] for document in graded]}
 

@@ -21,8 +21,16 @@ def figure(groups, digits):
     return f"{mean(groups):.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
+def placed(cell, known):
+    """Answers by document and place; where places are not known (results of older studies), by number."""
+    return {(d, answer["at"] if known else i): answer
+            for d, document in enumerate(cell["documents"]) for i, answer in enumerate(document)}
+
+
 def changed(cell, reference):
-    pairs = list(zip(answers(cell), answers(reference)))
+    known = all("at" in answer for answer in answers(cell) + answers(reference))
+    other = placed(reference, known)  # of at least the same answers
+    pairs = [(answer, other[place]) for place, answer in placed(cell, known).items()]
     lost = sum(r["right"] and not a["right"] for a, r in pairs)
     won = sum(a["right"] and not r["right"] for a, r in pairs)
     return f"-{lost} +{won}"

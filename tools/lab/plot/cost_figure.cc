@@ -12,7 +12,15 @@ namespace {
 using cli::Format;
 using Points = std::vector<std::pair<double, double>>;
 
-const Legend kOthers = {{"interleaved", "5 4"}, {"exact", "1 4"}};
+// Of the other modes one placement's lines: the default's, where it is played.
+std::string Reference(const Spec& spec) {
+  const auto& all = spec.placements;
+  return std::find(all.begin(), all.end(), "rotated") != all.end() ? "rotated" : all[0];
+}
+
+Legend OtherModes(const Spec& spec) {
+  return {{"interleaved, " + Reference(spec), "5 4"}, {"exact", "1 4"}};
+}
 
 struct Quantity {
   const char* title;
@@ -58,9 +66,8 @@ void DrawLines(Svg* svg, const Panel& panel, const Spec& spec, const std::string
     width -= 1.7;
   }
   if (quantity.rounds) return;
-  // The placement hardly matters to these: the first one's stand for all.
-  svg->Path(points(Mode::kInterleaved, spec.placements[0]), kInk, 1.6, "5 4");
-  for (const Row* row : Select(rows, field, Mode::kExact, spec.placements[0])) {
+  svg->Path(points(Mode::kInterleaved, Reference(spec)), kInk, 1.6, "5 4");
+  for (const Row* row : Select(rows, field, Mode::kExact, Reference(spec))) {
     const double y = panel.Y(quantity.of(*row));
     svg->Line(panel.x, y, panel.x + panel.width, y, kInk, 1.6, "1 4");
   }
@@ -79,19 +86,18 @@ double Highest(const std::vector<Row>& rows, const Quantity& quantity) {
 std::string CostFigure(const Spec& spec, int64_t G, const std::vector<Row>& rows) {
   constexpr double kLeft = 70, kHeight = 120, kRowGap = 44;
   constexpr int kLines = static_cast<int>(std::size(kQuantities));
-  const double width = PanelWidth(spec, kOthers, kLeft);
+  const Legend others = OtherModes(spec);
+  const double width = PanelWidth(spec, others, kLeft);
   const std::vector<int64_t> lengths = SweepLengths(spec, G);
   const int64_t planned = SmallestM({spec.K, G}, spec.coverage);
   const std::vector<std::string> fields = FieldNames(spec);
-  Svg svg(FigureWidth(spec, kOthers, kLeft), kPanelTop + kLines * (kHeight + kRowGap) + 12);
-  svg.Text(16, 26,
-           "What certified mode costs: tokens in attention, kB received by exchange, pairs with a "
-           "second round",
-           Anchor::kStart, 15, kInk, true);
+  Svg svg(FigureWidth(spec, others, kLeft), kPanelTop + kLines * (kHeight + kRowGap) + 12);
+  svg.Text(16, 26, "What certified mode costs: tokens in attention, kB received, second rounds",
+           Anchor::kStart, 17, kInk, true);
   svg.Text(16, 46,
            Setting(spec, G) + Format("; vertical line: the planner's m = %lld for %g",
                                      static_cast<long long>(planned), spec.coverage));
-  DrawLegend(&svg, spec, kOthers, 16, 68);
+  DrawLegend(&svg, spec, others, 16, 68);
   for (size_t f = 0; f < fields.size(); ++f) {
     for (int line = 0; line < kLines; ++line) {
       const Quantity& quantity = kQuantities[line];
