@@ -1,6 +1,7 @@
 // What attention read, told over gRPC by real ranks: lists that a reader can check against each
 // other and against the figures of the same reply.
 #include <grpcpp/grpcpp.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -140,7 +141,7 @@ TEST_CASE("selected: where nothing was cut and how many lists a request may ask 
   request = Asking("exact");
   request.set_text("Rita");
   request.mutable_selection()->set_index_topk(131072);
-  request.mutable_sampling()->set_max_tokens(200);
+  request.mutable_sampling()->set_max_tokens(129);
   request.mutable_selected()->clear_layers();
   request.mutable_selected()->add_layers(3);
   while (request.selected().outputs_size() < 128) {
@@ -160,5 +161,45 @@ TEST_CASE("selected: where nothing was cut and how many lists a request may ask 
       "to 131072");
   request.mutable_selection()->set_mode("interleaved");
   request.mutable_selection()->set_index_topk(256);  // so much shorter that they may
+  request.mutable_sampling()->set_ignore_eos(false);
   CHECK(Generate(server.stub(), request).status.ok());
+}
+
+TEST_CASE("selected: a rank that dies amid a chat costs no list and repeats none") {
+  constexpr int kTokens = 24;
+  v1::ChatRequest request;
+  v1::Message* message = request.add_messages();
+  message->set_role("user");
+  message->set_content(Asking("exact").text());
+  *request.mutable_selection() = Asking("exact").selection();
+  request.mutable_sampling()->set_temperature(0);
+  request.mutable_sampling()->set_max_tokens(kTokens);
+  request.mutable_sampling()->set_ignore_eos(true);
+  request.mutable_selected()->add_layers(4);
+  for (int output = 0; output < kTokens; ++output) {
+    request.mutable_selected()->add_outputs(output);
+  }
+  ServerProcess server({"--ranks", "2"});
+  const Reply calm = Chat(server.stub(), request);
+  REQUIRE(calm.status.error_message() == "");
+  REQUIRE(calm.selected.size() == kTokens);
+
+  grpc::ClientContext context;
+  const auto reader = server.stub().Chat(&context, request);
+  Reply reply;
+  bool killed = false;
+  for (v1::GenerateResponse event; reader->Read(&event);) {
+    reply.Take(event);
+    if (killed || reply.tokens.size() < 4) continue;
+    REQUIRE(kill(server.Ranks().at(1), SIGKILL) == 0);
+    killed = true;
+  }
+  CHECK(reader->Finish().error_message() == "");
+  CHECK(reply.complete.replays() == 1);
+  CHECK(reply.tokens == calm.tokens);
+  REQUIRE(reply.selected.size() == kTokens);
+  for (size_t i = 0; i < kTokens; ++i) {
+    CHECK(reply.selected[i].output_index() == static_cast<int>(i));
+    CHECK(reply.selected[i].SerializeAsString() == calm.selected[i].SerializeAsString());
+  }
 }
