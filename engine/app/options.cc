@@ -3,8 +3,10 @@
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <cstdlib>
 #include <map>
+#include <thread>
 
 #include "engine/app/capture_options.h"
 
@@ -262,6 +264,8 @@ bool ParseOptions(int argc, char** argv, EngineOptions* options, int* exit_code)
     const bool speaks = rank == nullptr || std::string(rank) == "0";
     const int code = speaks ? app.exit(error) : error.get_exit_code();
     *exit_code = code == 0 ? 0 : 2;
+    // The first rank that fails ends the job, which rank 0 does once it has spoken.
+    if (!speaks && code != 0) std::this_thread::sleep_for(std::chrono::seconds(5));
     return false;
   }
   spdlog::set_level(spdlog::level::from_str(options->log_level));
