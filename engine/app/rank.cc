@@ -121,9 +121,8 @@ void FinishCapture(const EngineOptions& options, Capture* capture) {
   capture->Finish();
   if (capture->file().tensors() == 0) {
     return spdlog::warn(
-        "capture: nothing was captured in {}; scores are of queries with more than K tokens, "
-        "outside "
-        "of dense mode",
+        "capture: nothing was captured in {}; scores are of queries with more than K tokens that "
+        "are not dense",
         options.capture.path);
   }
   spdlog::info("capture: {} tensors, {} bytes in {}{}", capture->file().tensors(),

@@ -236,8 +236,16 @@ void SelectTop(Bench* bench) {
     const Array<Item> items(rows * m), excluded(rows);
     const int64_t sets = kPool / (rows * n);
     const auto op = [&](int i) {
-      CudaOps()->select_top({rows, scores.data() + i % sets * rows * n, n, visible.data(),
-                             ms.data(), items.data(), m, counts.data(), excluded.data()},
+      CudaOps()->select_top({rows,
+                             scores.data() + i % sets * rows * n,
+                             n,
+                             visible.data(),
+                             ms.data(),
+                             items.data(),
+                             m,
+                             counts.data(),
+                             excluded.data(),
+                             {}},
                             bench->context().exec());
     };
     op(0);
