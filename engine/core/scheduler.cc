@@ -180,8 +180,10 @@ bool Scheduler::GrantPages(Sequence& sequence, int64_t positions) {
 
 void Scheduler::StepDone(const StepPlan& plan, double milliseconds) {
   StepWork work;
+  bool prompts = false;
   for (const PlanRow& row : plan.rows) {
     work.Add(row.start, row.count);
+    prompts = prompts || row.prefill || row.count > 1;
     Sequence& sequence = RunningAt(row.slot);
     blocks_.Publish(&sequence);
     // What is computed again was taken from it, not asked for.
@@ -189,6 +191,8 @@ void Scheduler::StepDone(const StepPlan& plan, double milliseconds) {
     shares_.Charge(sequence.request.client, weight * (row.count - row.figures_begin));
   }
   cost_.Observe(work, milliseconds);
+  // The fit over all steps thinks a stream's token as dear as a prompt's among streams.
+  if (!prompts) streams_cost_.Observe(work, milliseconds);
 }
 
 StepPlan Scheduler::Schedule(double now) {

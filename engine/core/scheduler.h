@@ -97,7 +97,8 @@ class Scheduler {
 
   SchedulerOptions options_;
   BlockManager blocks_;
-  StepCost cost_;
+  StepCost cost_;          // of all steps
+  StepCost streams_cost_;  // of those without prompts, to which the ratio is
   ClientShares shares_;
   WaitQueue waiting_;
   std::vector<SequencePtr> running_;  // in the order in which they got their places

@@ -107,7 +107,7 @@ double Scheduler::StepLimit() const {
   }
   double limit = std::numeric_limits<double>::infinity();
   if (streams.tokens == 0) return limit;
-  const double alone = cost_.Milliseconds(streams);
+  const double alone = streams_cost_.Milliseconds(streams);
   if (options_.max_step_ratio > 0) limit = options_.max_step_ratio * alone;
   if (options_.max_step_ms > 0) limit = std::min(limit, std::max(options_.max_step_ms, 2 * alone));
   return limit;

@@ -85,6 +85,30 @@ TEST_CASE("policy: a step takes at most the ratio of what the streams take alone
   CHECK(prompt.ttft() < 2.5 * alone);
 }
 
+TEST_CASE("policy: the ratio is to what the streams take alone however prompts cost") {
+  SchedulerOptions options = Budget(0);
+  options.max_step_ratio = 2;
+  Loads loads(16, {0, 200, 3000});
+  loads.push_back({6000, 12000, 1});
+  Simulation simulation(options);
+  // As the demo model on two cores: a prompt's tokens cost more, the fewer there are in a step.
+  simulation.machine = {4, 1.2, 4e-5};
+  simulation.prompt_token = 0.8;
+  simulation.prompt = 8;
+  simulation.Run(loads);
+  const Trace& prompt = simulation.traces[16];
+  const Trace& stream = simulation.traces[0];
+  double now = stream.first_token;
+  std::vector<double> during;
+  for (const double gap : stream.gaps) {
+    now += gap;
+    if (now > prompt.arrival + 1000 && now < prompt.first_token) during.push_back(gap);
+  }
+  const double alone = 4 + 16 * 1.2 + 16 * 800 * 4e-5;
+  CHECK(Quantile(during, 0.99) < 2.2 * alone);
+  CHECK(Quantile(during, 0.5) > 1.6 * alone);
+}
+
 TEST_CASE("policy: a client that floods does not make the others wait") {
   // `one_client`: what it is like without fairness.
   const bool one_client = GENERATE(false, true);

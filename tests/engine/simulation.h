@@ -50,10 +50,18 @@ class Simulation {
 
   // c, a, b of a step in ms, c + a tokens + b visible: some 1 ms a token, 10 % more at 100K.
   StepCost::Terms machine = {6, 1, 1e-6};
+  // Beside the streams' tokens, what a token of a prompt costs more, in ms, and a prompt in a step.
+  double prompt_token = 0, prompt = 0;
 
-  double Cost(const StepWork& work) const {
+  double Cost(const StepPlan& plan) const {
+    StepWork work;
+    double more = 0;
+    for (const PlanRow& row : plan.rows) {
+      work.Add(row.start, row.count);
+      if (row.prefill) more += prompt + prompt_token * row.count;
+    }
     return machine[0] + machine[1] * static_cast<double>(work.tokens) +
-           machine[2] * static_cast<double>(work.visible);
+           machine[2] * static_cast<double>(work.visible) + more;
   }
 
   // `loads` by time; runs until all have ended, or until `end`.
@@ -72,9 +80,7 @@ class Simulation {
         continue;
       }
       Check(plan);
-      StepWork work;
-      for (const PlanRow& row : plan.rows) work.Add(row.start, row.count);
-      const double took = Cost(work) * (noise > 0 ? factor(random_) : 1);
+      const double took = Cost(plan) * (noise > 0 ? factor(random_) : 1);
       const double begin = now;
       now += took;
       for (const PlanRow& row : plan.rows) left -= TakeRow(row, begin);
