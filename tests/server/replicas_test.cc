@@ -27,9 +27,13 @@ TEST_CASE("replicas: requests spread, and those of a dead one move to the others
   Bench bench(300, {second.address()});
   bench.engine->set_script(Dawdling());
   second.set_script(Dawdling());
+  // Both are known once two requests at a time go to both.
   REQUIRE(Eventually([&] {
-    bench.Generate(TextRequest("x", 1));
-    return second.started() > 0 || bench.engine->started() > 20;
+    const int before = bench.engine->started(), before_second = second.started();
+    std::future<Heard> call = Start(&bench, "x", 10), other = Start(&bench, "y", 10);
+    call.wait();
+    other.wait();
+    return bench.engine->started() > before && second.started() > before_second;
   }));
   std::vector<std::future<Heard>> calls;
   for (int i = 0; i < 8; ++i) {
