@@ -70,6 +70,21 @@ SchedulerOptions SchedulingOf(const EngineOptions& options, const Ready& ready,
   return scheduling;
 }
 
+// Where nothing that requests ask for by default teaches it.
+void WarnOfMargin(const EngineOptions& options) {
+  if (!options.margin_auto) return;
+  if (options.exchange == Exchange::kPartial) {
+    spdlog::warn("--margin auto learns nothing with --exchange partial: m stays as planned");
+  } else if (options.selection == SelectionMode::kInterleaved ||
+             options.selection == SelectionMode::kDense) {
+    spdlog::warn(
+        "--margin auto learns from certified and exact requests alone, and --selection is {}: "
+        "until "
+        "such come m stays as planned",
+        Name(options.selection));
+  }
+}
+
 // Rank 0's choice for all.
 BackendDecision Decide(const EngineOptions& options, const RankFacts& own,
                        const std::vector<Settings>& others) {
@@ -238,6 +253,7 @@ void RunRank(EngineOptions options, MpiSession* session, SignalWaiter* signals) 
                      return Encode(ready.backend);
                    });
     spdlog::info("{}", ready.backend.reason);
+    WarnOfMargin(options);
   } else {
     client = std::make_unique<ControlClient>(
         address, session->rank(), settings, Milliseconds(options.startup_timeout), ToSettings(own));

@@ -66,7 +66,14 @@ std::vector<SelectedTokens> Trace::Finish() {
   if (exchange_ == Exchange::kPartial) Join();
   std::vector<SelectedTokens> present;
   for (size_t i = 0; i < found_.size(); ++i) {
-    if (tokens_[i] >= 0) present.push_back(std::move(found_[i]));
+    if (tokens_[i] < 0) continue;
+    // First lists may hold all in sight though there is more of it than K.
+    SelectedTokens& found = found_[i];
+    if (found.positions.size() > static_cast<size_t>(found.position)) {
+      found.all = true;
+      found.positions.clear();
+    }
+    present.push_back(std::move(found));
   }
   found_.clear();
   return present;

@@ -71,12 +71,19 @@ TEST_CASE("where nothing is cut a request is told so") {
   EngineRequest dense = Ask(Prompt(40), 1, {SelectionMode::kDense, 16, 0, 0.9});
   dense.traced_outputs = {0};
   dense.traced_layers = {1};
-  const auto outcomes = driver.Run({asking, dense});
+  // More than K tokens, but each rank's list holds its ten.
+  EngineRequest within_m = Ask(Prompt(20), 1, {SelectionMode::kInterleaved, 16, 12, 0.9});
+  within_m.traced_outputs = {0};
+  within_m.traced_layers = {1};
+  const auto outcomes = driver.Run({asking, dense, within_m});
   std::vector<bool> all;
   for (const SelectedEvent& found : outcomes[0].selected) all.push_back(found.all);
   CHECK((all == std::vector<bool>{true, true, true, false}));  // the last sees 17
   REQUIRE(outcomes[1].selected.size() == 1);
   CHECK(outcomes[1].selected[0].all);
+  REQUIRE(outcomes[2].selected.size() == 1);
+  CHECK(outcomes[2].selected[0].all);
+  CHECK(outcomes[2].selected[0].positions.empty());
 }
 
 TEST_CASE("a layer that shares indices tells those that it reads") {

@@ -174,5 +174,24 @@ TEST_CASE("what is no capture is refused with its reason") {
           "holds no scores");
   refuses(meta + R"("scores.1.0.5":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4,
           "of another type or shape");
+  const auto refuses_metadata = [&](const std::string& metadata, const std::string& rule) {
+    refuses(R"({"__metadata__":)" + metadata + "}", 0, rule);
+  };
+  refuses_metadata("5", "is no weft-capture-1");
+  refuses_metadata(R"({"format":7})", "is no weft-capture-1");
+  for (const std::string topk : {"-1", "0", "abc", "256x", "", "100000000000000000000"}) {
+    refuses_metadata(R"({"format":"weft-capture-1","index_topk":")" + topk + "\"}",
+                     "an index_topk of at least 1 in its metadata, got '" + topk + "'");
+  }
+  for (const std::string lengths : {"abc", "", "[1]", R"({\"1\":\"a\"})", R"({\"1\":-5})"}) {
+    refuses_metadata(
+        R"({"format":"weft-capture-1","index_topk":"16","lengths":")" + lengths + "\"}",
+        "must have lengths of sequences");
+  }
+  for (const std::string name :
+       {"scores.1.0.0.5", "scores.1.-1.0", "scores.-1.0.0", "scores.1.0", "scores.1.0.0x"}) {
+    refuses(meta + "\"" + name + R"(":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4,
+            "names no sequence, layer and position");
+  }
   CHECK(captured.pairs().empty());
 }

@@ -1,5 +1,7 @@
 #include "tools/lab/study/captured.h"
 
+#include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -11,16 +13,62 @@
 namespace weft::lab {
 namespace {
 
+using nlohmann::json;
+
 [[noreturn]] void Fail(const std::string& path, const std::string& rule) {
   throw std::runtime_error("--captured: " + path + " " + rule);
 }
 
 // The header was checked by ReadSafetensors, but for what is in its metadata.
-nlohmann::json Metadata(const MappedFile& file) {
+json Metadata(const std::string& path, const MappedFile& file) {
   uint64_t length = 0;
   std::memcpy(&length, file.data(), sizeof(length));
   const auto* text = reinterpret_cast<const char*>(file.data()) + sizeof(length);
-  return nlohmann::json::parse(text, text + length).value("__metadata__", nlohmann::json::object());
+  json metadata = json::parse(text, text + length).value("__metadata__", json::object());
+  const auto is_text = [](const json& value) { return value.is_string(); };
+  if (!metadata.is_object() || !std::all_of(metadata.begin(), metadata.end(), is_text) ||
+      metadata.value("format", "") != "weft-capture-1") {
+    Fail(path, "is no weft-capture-1");
+  }
+  return metadata;
+}
+
+int64_t TopK(const std::string& path, const json& metadata) {
+  const std::string text = metadata.value("index_topk", "");
+  int64_t topk = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), topk);
+  if (error != std::errc() || end != text.data() + text.size() || topk < 1) {
+    Fail(path, "must have an index_topk of at least 1 in its metadata, got '" + text + "'");
+  }
+  return topk;
+}
+
+// Tokens of each sequence.
+json Lengths(const std::string& path, const json& metadata) {
+  json lengths = json::parse(metadata.value("lengths", "{}"), nullptr, /*allow_exceptions=*/false);
+  const auto is_length = [](const json& value) {
+    return value.is_number_integer() && value.get<int64_t>() >= 1;
+  };
+  if (!lengths.is_object() || !std::all_of(lengths.begin(), lengths.end(), is_length)) {
+    Fail(path, "must have lengths of sequences in its metadata, as {\"1\":300}");
+  }
+  return lengths;
+}
+
+// "scores.SEQUENCE.LAYER.POSITION"; false: another kind of tensor.
+bool ParseName(const std::string& path, const std::string& name, int64_t* sequence,
+               CapturedPair* pair) {
+  if (name.rfind("scores.", 0) != 0) return false;
+  long long number = 0;
+  int length = 0;
+  const int found = std::sscanf(name.c_str(), "scores.%lld.%d.%d%n", &number, &pair->layer,
+                                &pair->position, &length);
+  if (found != 3 || static_cast<size_t>(length) != name.size() || number < 0 || pair->layer < 0 ||
+      pair->position < 0) {
+    Fail(path, "has a tensor " + name + ", which names no sequence, layer and position");
+  }
+  *sequence = number;
+  return true;
 }
 
 }  // namespace
@@ -34,22 +82,19 @@ void Captured::Read(const std::string& path) {
   }
   const std::shared_ptr<const MappedFile> file =
       tensors.empty() ? std::make_shared<const MappedFile>(path) : tensors.front().file;
-  const nlohmann::json metadata = Metadata(*file);
-  if (metadata.value("format", "") != "weft-capture-1") Fail(path, "is no weft-capture-1");
-  const auto topk = static_cast<int64_t>(std::stoll(metadata.value("index_topk", "0")));
+  const json metadata = Metadata(path, *file);
+  const int64_t topk = TopK(path, metadata);
   if (topk_ != 0 && topk_ != topk) Fail(path, "is of a model with another index_topk");
   topk_ = topk;
   complete_ &= metadata.value("complete", "") == "true";
-  const auto lengths = nlohmann::json::parse(metadata.value("lengths", "{}"));
+  const json lengths = Lengths(path, metadata);
   const size_t before = pairs_.size();
   for (const Tensor& tensor : tensors) {
     CapturedPair pair;
-    long long sequence = 0;
-    if (std::sscanf(tensor.name.c_str(), "scores.%lld.%d.%d", &sequence, &pair.layer,
-                    &pair.position) != 3) {
-      continue;
-    }
-    if (tensor.dtype() != DType::kF32 || tensor.shape != std::vector<int64_t>{pair.position + 1}) {
+    int64_t sequence = 0;
+    if (!ParseName(path, tensor.name, &sequence, &pair)) continue;
+    if (tensor.dtype() != DType::kF32 ||
+        tensor.shape != std::vector<int64_t>{int64_t{pair.position} + 1}) {
       Fail(path, "has a tensor " + tensor.name + " of another type or shape");
     }
     pair.scores = static_cast<const float*>(tensor.data);
