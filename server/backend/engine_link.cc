@@ -4,6 +4,8 @@
 #include <grpcpp/security/credentials.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+
 #include "server/backend/callback_threads.h"
 #include "server/backend/engine_channel.h"
 
@@ -127,12 +129,15 @@ void EngineLink::Probe(const std::shared_ptr<EngineChannel>& channel) {
   context.set_deadline(std::chrono::system_clock::now() + kProbeLimit);
   auto info = std::make_shared<engine::v1::EngineInfo>();
   const steady_clock::time_point asked = steady_clock::now();
+  const int calls_before = state().calls->load();
   const grpc::Status status = channel->stub->GetInfo(&context, {}, info.get());
   State next = state();
   if (status.ok()) {
     heard_ = steady_clock::now();
     next.info = info;
     next.asked = asked;
+    next.of_others =
+        std::max(0, info->running() + info->waiting() - std::max(calls_before, next.calls->load()));
     next.why_not = refuse_(*info);
     next.refused = !next.why_not.empty();
     if (info->running() > 0 && info->last_step_age_seconds() > kStalledSeconds) {

@@ -33,6 +33,7 @@ class EngineLink {
     uint64_t life = 0;  // another number, unique among all links, each time one becomes ready
     std::chrono::steady_clock::time_point asked;  // when the question was put that it answered
     std::shared_ptr<std::atomic<int>> calls;      // Generate calls of ours on it
+    int of_others = 0;  // requests that it had beside ours, when it was asked
   };
 
   // `refuse` looks at an engine that answers and returns "" or why it cannot be used; `changed` is

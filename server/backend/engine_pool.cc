@@ -7,11 +7,8 @@
 namespace weft::server {
 namespace {
 
-// What the engine told a moment ago may lack what we just sent, and what we sent lacks what other
-// front ends did.
-int Load(const EngineLink::State& state) {
-  return std::max(state.info->running() + state.info->waiting(), state.calls->load());
-}
+// Of ours we know what there is now, of other front ends' what the engine told a moment ago.
+int Load(const EngineLink::State& state) { return state.of_others + state.calls->load(); }
 
 }  // namespace
 
