@@ -12,6 +12,8 @@
 namespace weft {
 
 constexpr int32_t kMaxIndexDim = 512;  // di is at most this
+constexpr int32_t kScoreBinBits = 12;  // of the order key, from the top: sign, exponent, 3 more
+constexpr int32_t kScoreBins = 1 << kScoreBinBits;
 
 // Scores of rows that belong to one sequence, or on CUDA to several. Dot products are chains over
 // ascending dimension with lanes along keys; heads are added in ascending order by fma.
@@ -29,6 +31,8 @@ struct IndexScoresParams {
   // table_stride.
   const int32_t* table_of = nullptr;  // [rows]; null: one table for all
   int64_t table_stride = 0;
+  // CUDA alone, for select_top: scores are also counted by the upper bits of their order keys.
+  uint32_t* bins = nullptr;  // [rows, kScoreBins], zero before; null: not counted
 };
 
 // The foremost min(m, visible) of each row in the order of select/order.h (local slots ascend with
@@ -45,6 +49,8 @@ struct SelectTopParams {
   Item* excluded = nullptr;   // [rows], the first item left out; index -1 when none was
   // CUDA alone: the list, at items_stride, and the excluded item also go to the peers' inboxes.
   ListInbox inbox;
+  // CUDA alone: what index_scores counted, all of the row's; zero afterwards.
+  uint32_t* bins = nullptr;  // [rows, kScoreBins]; null: counted here
 };
 
 }  // namespace weft
