@@ -17,6 +17,12 @@ constexpr int32_t kScoreBins = 1 << kScoreBinBits;
 
 // Scores of rows that belong to one sequence, or on CUDA to several. Dot products are chains over
 // ascending dimension with lanes along keys; heads are added in ascending order by fma.
+//
+// On CUDA, unless exec.exact, bf16 and FP8 keys of 128 dimensions with 16, 32 or 64 heads go to the
+// tensor cores. Queries are rounded for them, to bf16 for bf16 keys and to 11 bits for FP8 keys
+// (fp16 over a power of two per head; numbers below 2^-27 of the head's greatest are off by up to
+// 2^-39 of it); products with keys are exact, sums fp32 in one order of dimensions and of heads. A
+// score depends on its row and key alone, here too.
 struct IndexScoresParams {
   int64_t rows = 0;
   int32_t heads = 0;         // Hi
@@ -28,7 +34,7 @@ struct IndexScoresParams {
   float* scores = nullptr;    // [rows, scores_stride]; entries past visible are untouched
   int64_t scores_stride = 0;  // >= the greatest visible, rounded up to a multiple of 16
   // CUDA alone: rows of several sequences; row r has the table block_table + table_of[r] *
-  // table_stride.
+  // table_stride. Table 0 is there and may be read, whoever has it.
   const int32_t* table_of = nullptr;  // [rows]; null: one table for all
   int64_t table_stride = 0;
   // CUDA alone, for select_top: scores are also counted by the upper bits of their order keys.

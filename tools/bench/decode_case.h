@@ -19,6 +19,12 @@ struct DecodeShape {
   SelectionMode mode = SelectionMode::kInterleaved;
 };
 
+// Of a cached index key.
+inline double KeyBytes(DType dtype, int32_t dim) {
+  return static_cast<double>(IndexCache{nullptr, dtype, kPageTokens, dim}.PageBytes()) /
+         kPageTokens;
+}
+
 // Pages that sequences of together `tokens` tokens need on each of `ranks`, page 0 included.
 int64_t PagesFor(int64_t tokens, int32_t batch, int ranks);
 

@@ -4,6 +4,8 @@
 
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/fp8.cuh"
+#include "kernels/ops/index_select.h"
 #include "tools/bench/device_fill.h"
 
 namespace weft::bench {
@@ -40,6 +42,25 @@ __global__ void RowsKernel(SequenceRows rows, int32_t width, T* out) {
   }
 }
 
+// The same for index keys in FP8, a block of one warp a key.
+__global__ void Fp8KeysKernel(SequenceRows rows, IndexCache cache) {
+  __shared__ float key[kMaxIndexDim];
+  const int64_t visible = rows.placement.VisibleCount(rows.rank, rows.tokens - 1);
+  const int64_t P = cache.page_tokens, dim = cache.dim;
+  const int lane = static_cast<int>(threadIdx.x);
+  for (int64_t i = blockIdx.x; i < visible; i += gridDim.x) {
+    const int64_t position = rows.placement.Position(rows.rank, i);
+    __syncwarp();
+    for (int64_t d = lane; d < dim; d += cuda::kWarp) {
+      key[d] = Normal(rows.seed, static_cast<uint64_t>(position * dim + d));
+    }
+    __syncwarp();
+    auto* page = static_cast<uint8_t*>(cache.data) + (rows.page + i / P) * P * (dim + 4);
+    const float scale = cuda::fp8::StoreRow(key, cache.dim, page + i % P * dim, lane);
+    if (lane == 0) reinterpret_cast<float*>(page + P * dim)[i % P] = scale;
+  }
+}
+
 void FillRows(const SequenceRows& rows, DType dtype, int32_t page_tokens, int32_t width, void* data,
               cudaStream_t stream) {
   const int64_t first = rows.page * page_tokens * width;
@@ -48,7 +69,7 @@ void FillRows(const SequenceRows& rows, DType dtype, int32_t page_tokens, int32_
   } else if (dtype == DType::kBF16) {
     RowsKernel<<<kBlocks, kThreads, 0, stream>>>(rows, width, static_cast<uint16_t*>(data) + first);
   } else {
-    throw std::invalid_argument("the bench fills bf16 and fp32 caches");
+    throw std::invalid_argument("the bench fills latents in bf16 and fp32");
   }
   WEFT_CUDA_LAUNCHED("RowsKernel");
 }
@@ -67,6 +88,11 @@ void FillLatents(const SequenceRows& rows, const LatentCache& cache, cudaStream_
 }
 
 void FillIndexKeys(const SequenceRows& rows, const IndexCache& cache, cudaStream_t stream) {
+  if (cache.dtype == DType::kF8E4M3) {
+    Fp8KeysKernel<<<8 * kBlocks, cuda::kWarp, 0, stream>>>(rows, cache);
+    WEFT_CUDA_LAUNCHED("Fp8KeysKernel");
+    return;
+  }
   FillRows(rows, cache.dtype, cache.page_tokens, cache.dim, cache.data, stream);
 }
 

@@ -51,7 +51,7 @@ class Array {
   Array(const Array&) = delete;
   Array& operator=(const Array&) = delete;
   T* data() const { return static_cast<T*>(data_); }
-  void Fill(uint64_t seed, float scale = 1, float shift = 0) {
+  void Fill(uint64_t seed, float scale = 1, float shift = 0) const {
     FillKernel<<<2048, 256>>>(data(), n_, seed, scale, shift);
     WEFT_CUDA_CHECK(cudaDeviceSynchronize());
   }
@@ -160,56 +160,125 @@ std::string Size(int64_t n) {
 
 // --- The kernels -------------------------------------------------------------------------------
 
-void IndexScores(Bench* bench) {
-  constexpr int32_t kHeads = 64, kDim = 128, kPage = 64;
-  constexpr int64_t kPool = int64_t{4} << 20;  // keys: 1 GiB, read in pages of random order
-  Array<uint16_t> keys(kPool * kDim);
-  keys.Fill(1);
-  std::vector<int32_t> pages(kPool / kPage);
-  std::iota(pages.begin(), pages.end(), 0);
-  std::shuffle(pages.begin(), pages.end(), std::mt19937_64(2));
-  const Array<int32_t> table(pages);
-  const auto run = [&](int64_t rows, int64_t n, int calls) {
-    Array<float> q(rows * kHeads * kDim), w(rows * kHeads), scores(rows * n), exact(n);
+// Index keys of one type in pages of random order, and scores over them.
+class ScoresBench {
+ public:
+  ScoresBench(Bench* bench, DType dtype)
+      : bench_(*bench), dtype_(dtype), keys_(kPool * KeyBytes()) {
+    Array<float> x(kChunk * kDim);
+    std::vector<int64_t> slots(kChunk);
+    for (int64_t first = 0; first < kPool; first += kChunk) {
+      std::iota(slots.begin(), slots.end(), first);
+      const Array<int64_t> to(slots);
+      x.Fill(1 + static_cast<uint64_t>(first) * kDim);
+      CudaOps()->write_index({kChunk, x.data(), kDim, to.data(), Cache()}, bench_.context().exec());
+      WEFT_CUDA_CHECK(cudaDeviceSynchronize());
+    }
+  }
+
+  // `sequences`: rows of so many, each the last of its own N keys; else all of one.
+  void Run(int32_t heads, int64_t rows, bool sequences, int64_t n, bool counted, int calls) {
+    const Array<float> q(rows * heads * kDim), w(rows * heads), scores(rows * n), exact(n);
     q.Fill(3);
     w.Fill(4, 0.01f, 0.02f);
-    std::vector<int64_t> ends(static_cast<size_t>(rows));
-    for (int64_t r = 0; r < rows; ++r) ends[static_cast<size_t>(r)] = n - rows + 1 + r;
+    std::vector<int64_t> ends(static_cast<size_t>(rows), n);
+    std::vector<int32_t> tables(static_cast<size_t>(rows));
+    std::iota(tables.begin(), tables.end(), 0);
+    if (!sequences) std::iota(ends.begin(), ends.end(), n - rows + 1);
     const Array<int64_t> visible(ends);
-    IndexScoresParams p{rows,
-                        kHeads,
-                        q.data(),
-                        w.data(),
-                        {keys.data(), DType::kBF16, kPage, kDim},
-                        table.data(),
-                        visible.data(),
-                        scores.data(),
-                        n};
+    const Array<int32_t> table_of(tables);
+    const Array<uint32_t> bins(std::vector<uint32_t>(static_cast<size_t>(rows) * kScoreBins));
+    IndexScoresParams p{rows,          heads,          q.data(),      w.data(), Cache(),
+                        table_.data(), visible.data(), scores.data(), n};
+    if (sequences || rows == 1) p.table_of = table_of.data();  // as in decode steps
+    p.table_stride = n / kPage;
+    if (counted) p.bins = bins.data();
+    const int64_t keys = sequences ? rows * n : n;
     const auto op = [&](int i) {
       IndexScoresParams call = p;
-      call.block_table = table.data() + i % (kPool / n) * (n / kPage);
-      CudaOps()->index_scores(call, bench->context().exec());
+      call.block_table = table_.data() + i % (kPool / keys) * (keys / kPage);
+      CudaOps()->index_scores(call, bench_.context().exec());
     };
     op(0);
-    IndexScoresParams one = p;
-    one.rows = 1;
-    one.scores = exact.data();
-    CudaOps()->index_scores(one, bench->context().exec(true));
-    std::vector<float> got = scores.Host(), want = exact.Host();
-    got.resize(static_cast<size_t>(ends[0]));
-    want.resize(static_cast<size_t>(ends[0]));
+    std::vector<float> got = scores.Host();
+    bool right = !counted || bins.Host() == Counted(got, ends, n);
+    for (const int64_t row : {int64_t{0}, rows - 1}) {
+      IndexScoresParams one = p;
+      one.rows = 1;
+      one.q += row * heads * kDim;
+      one.w += row * heads;
+      one.visible += row;
+      if (p.table_of != nullptr) one.table_of += row;
+      one.scores = exact.data();
+      one.bins = nullptr;
+      CudaOps()->index_scores(one, bench_.context().exec(true));
+      std::vector<float> want = exact.Host();
+      want.resize(static_cast<size_t>(ends[static_cast<size_t>(row)]));
+      const auto begin = got.begin() + row * n;
+      right = right && RelativeError({begin, begin + ends[static_cast<size_t>(row)]}, want) < 1e-2;
+    }
     double pairs = 0;
     for (int64_t end : ends) pairs += static_cast<double>(end);
-    bench->Run("index_scores rows " + std::to_string(rows) + " N " + Size(n),
-               RelativeError(got, want) < 1e-2, static_cast<double>(n) * kDim * 2 + pairs * 4,
-               pairs * kHeads * kDim * 2, calls, op);
-  };
-  for (int64_t n = 16 << 10; n <= 1 << 20; n *= 2) {
-    run(1, n, static_cast<int>(std::min<int64_t>(32, std::max<int64_t>(4, kPool / n))));
+    bench_.Run("index_scores " + std::string(Name(dtype_)) + " heads " + std::to_string(heads) +
+                   " rows " + std::to_string(rows) + (sequences ? " apart" : "") + " N " + Size(n) +
+                   (counted ? " bins" : ""),
+               right, static_cast<double>(keys * KeyBytes()) + pairs * 4, pairs * heads * kDim * 2,
+               calls, op);
   }
-  run(2, 128 << 10, 8);
-  run(4, 128 << 10, 8);
-  run(2048, 32 << 10, 1);
+  // Calls that read more than the L2 cache holds.
+  static int Calls(int64_t keys) {
+    return static_cast<int>(std::min<int64_t>(32, std::max<int64_t>(4, kPool / keys)));
+  }
+
+ private:
+  static constexpr int32_t kDim = 128, kPage = 64;
+  static constexpr int64_t kPool = int64_t{4} << 20, kChunk = 64 << 10;  // keys
+
+  int64_t KeyBytes() const { return IndexCache{nullptr, dtype_, kPage, kDim}.PageBytes() / kPage; }
+  IndexCache Cache() const { return {keys_.data(), dtype_, kPage, kDim}; }
+  static std::vector<int32_t> Pages() {
+    std::vector<int32_t> pages(kPool / kPage);
+    std::iota(pages.begin(), pages.end(), 0);
+    std::shuffle(pages.begin(), pages.end(), std::mt19937_64(2));
+    return pages;
+  }
+  static std::vector<uint32_t> Counted(const std::vector<float>& scores,
+                                       const std::vector<int64_t>& ends, int64_t n) {
+    std::vector<uint32_t> bins(ends.size() * kScoreBins);
+    for (size_t r = 0; r < ends.size(); ++r) {
+      for (int64_t i = 0; i < ends[r]; ++i) {
+        const float score = scores[r * static_cast<size_t>(n) + static_cast<size_t>(i)];
+        ++bins[r * kScoreBins + (OrderKey(score) >> (32 - kScoreBinBits))];
+      }
+    }
+    return bins;
+  }
+
+  Bench& bench_;
+  const DType dtype_;
+  const Array<uint8_t> keys_;
+  const Array<int32_t> table_{Pages()};
+};
+
+void IndexScores(Bench* bench) {
+  for (const DType dtype : {DType::kBF16, DType::kF8E4M3}) {
+    ScoresBench scores(bench, dtype);
+    for (const int32_t heads : {64, 32}) {
+      for (const bool counted : {false, true}) {
+        for (int64_t n = 16 << 10; n <= 1 << 20; n *= n == 16 << 10 ? 4 : 2) {
+          scores.Run(heads, 1, false, n, counted, ScoresBench::Calls(n));
+        }
+      }
+    }
+    for (int64_t rows : {8, 32, 128}) {
+      for (int64_t n : {4 << 10, 32 << 10, 128 << 10}) {
+        if (rows * n <= 4 << 20) scores.Run(64, rows, true, n, true, ScoresBench::Calls(rows * n));
+      }
+    }
+    scores.Run(64, 2, false, 128 << 10, false, 8);
+    scores.Run(64, 4, false, 128 << 10, false, 8);
+    scores.Run(64, 2048, false, 32 << 10, false, 1);
+  }
 }
 
 bool SelectedRight(const std::vector<float>& scores, int64_t n, int32_t m,

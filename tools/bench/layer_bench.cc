@@ -35,6 +35,7 @@ struct Options {
   std::vector<int32_t> batches = {1, 8, 32, 128};
   std::vector<int> ranks = {1, 2};
   std::vector<std::string> modes = {"exact", "interleaved", "certified"};
+  std::string index_dtype = "bf16";
   bool peer_access = true;
   int32_t experts = 0;
   int64_t most_tokens = int64_t{16} << 20;
@@ -42,16 +43,19 @@ struct Options {
   std::string json;
 };
 
+DType IndexDType(const Options& o) {
+  return o.index_dtype == "fp8" ? DType::kF8E4M3 : DType::kBF16;
+}
+
 class LayerBench {
  public:
-  LayerBench(const std::string& name, const std::string& dir, Rank* rank, DType cache,
-             int64_t pages)
+  LayerBench(const std::string& name, const std::string& dir, Rank* rank, CacheOptions cache)
       : name_(name),
         rank_(*rank),
         config_(LoadConfig(dir)),
         folder_(dir),
         placement_{rank->ranks, 1, true},
-        options_(OptionsOf(placement_, cache, pages)),
+        options_(OptionsOf(placement_, cache)),
         forward_(config_, folder_, options_, rank->comm, rank->context, hooks_, nullptr) {}
 
   // Hidden states of the step [B, D] after the layer.
@@ -100,28 +104,29 @@ class LayerBench {
     if (rank_.rank != 0) return;
     const double bytes = Bytes(shape, decode.m());
     const double limit = bytes / bench::kBytesPerSecond * 1e6;
-    report->Add(
-        Printed("layer %-6s G %d N %8lld B %3d %-11s m %4d  %9.2f us  %6.0f GB/s  limit "
-                "%4.1f %%",
-                name_.c_str(), rank_.ranks, static_cast<long long>(shape.tokens), shape.batch,
-                Name(shape.mode), decode.m(), us, bytes / us * 1e-3, 100 * limit / us),
-        {{"bench", "layer"},
-         {"model", name_},
-         {"ranks", rank_.ranks},
-         {"tokens", shape.tokens},
-         {"batch", shape.batch},
-         {"mode", Name(shape.mode)},
-         {"m", decode.m()},
-         {"us", us},
-         {"gb_per_s", bytes / us * 1e-3},
-         {"limit_us", limit}});
+    report->Add(Printed("layer %-6s G %d N %8lld %s B %3d %-11s m %4d  %9.2f us  %6.0f GB/s  limit "
+                        "%4.1f %%",
+                        name_.c_str(), rank_.ranks, static_cast<long long>(shape.tokens),
+                        Name(options_.cache.index_dtype), shape.batch, Name(shape.mode), decode.m(),
+                        us, bytes / us * 1e-3, 100 * limit / us),
+                {{"bench", "layer"},
+                 {"model", name_},
+                 {"ranks", rank_.ranks},
+                 {"tokens", shape.tokens},
+                 {"batch", shape.batch},
+                 {"index_dtype", Name(options_.cache.index_dtype)},
+                 {"mode", Name(shape.mode)},
+                 {"m", decode.m()},
+                 {"us", us},
+                 {"gb_per_s", bytes / us * 1e-3},
+                 {"limit_us", limit}});
   }
 
  private:
-  static RunnerOptions OptionsOf(const Placement& placement, DType cache, int64_t pages) {
+  static RunnerOptions OptionsOf(const Placement& placement, const CacheOptions& cache) {
     RunnerOptions options;
     options.placement = placement;
-    options.cache = {cache, cache, bench::kPageTokens, pages};
+    options.cache = cache;
     options.exchange_bytes = kExchangeBytes;
     return options;
   }
@@ -154,7 +159,8 @@ class LayerBench {
     const double read = shape.mode == SelectionMode::kExact ? c.index_topk : G * m;
     const auto tokens = static_cast<double>(shape.tokens);
     return shared + half + (split + expert * (met + c.n_shared_experts)) / G +
-           B * (tokens / G * c.index_dim * 2 + read * c.latent() * 2);
+           B * (tokens / G * bench::KeyBytes(options_.cache.index_dtype, c.index_dim) +
+                read * c.latent() * 2);
   }
 
   const std::string name_;
@@ -189,8 +195,11 @@ void BenchModel(const std::string& name, const Options& o, bench::Report* report
   std::printf("%s: checkpoint written in %.1f s\n", name.c_str(), took.count());
   std::vector<float> want;
   bench::OnRanks(1, /*peer_access=*/false, [&](Rank& rank) {
-    LayerBench reference(name, dir, &rank, DType::kF32,
-                         bench::PagesFor(kChecked.tokens, kChecked.batch, 1));
+    // Keys in FP8 choose other rows than keys in fp32, so the reference has the same.
+    const DType keys = IndexDType(o) == DType::kBF16 ? DType::kF32 : IndexDType(o);
+    LayerBench reference(name, dir, &rank,
+                         {DType::kF32, keys, bench::kPageTokens,
+                          bench::PagesFor(kChecked.tokens, kChecked.batch, 1)});
     want = reference.Hidden(kChecked);
   });
   const std::vector<DecodeShape> shapes = Shapes(o);
@@ -200,7 +209,7 @@ void BenchModel(const std::string& name, const Options& o, bench::Report* report
       for (const DecodeShape& s : shapes) {
         pages = std::max(pages, bench::PagesFor(s.tokens, s.batch, ranks));
       }
-      LayerBench bench(name, dir, &rank, DType::kBF16, pages);
+      LayerBench bench(name, dir, &rank, {DType::kBF16, IndexDType(o), bench::kPageTokens, pages});
       bench.Check(want);
       for (const DecodeShape& shape : shapes) bench.Time(shape, report);
     });
@@ -222,7 +231,7 @@ int Run(Options o) {
   if (wanted("path")) {
     for (const int ranks : o.ranks) {
       bench::OnRanks(ranks, o.peer_access,
-                     [&](Rank& rank) { RunPathBench(&rank, o.lengths, &report); });
+                     [&](Rank& rank) { RunPathBench(&rank, o.lengths, IndexDType(o), &report); });
     }
   }
   if (wanted("layer")) {
@@ -252,6 +261,9 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0, 1024));
   app.add_option("--most-tokens", o.most_tokens, "steps with more cached tokens are left out")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 32))
+      ->capture_default_str();
+  app.add_option("--index-dtype", o.index_dtype, "type of cached index keys")
+      ->check(CLI::IsMember({"bf16", "fp8"}))
       ->capture_default_str();
   app.add_option("--peer-access", o.peer_access,
                  "decode steps read caches and lists in each other's memory; off: NCCL alone")

@@ -39,14 +39,13 @@ ModelConfig PathConfig(int64_t tokens) {
 
 class Path {
  public:
-  Path(Rank* rank, int64_t tokens)
+  Path(Rank* rank, int64_t tokens, DType index_dtype)
       : rank_(*rank),
         config_(PathConfig(tokens)),
         placement_{rank->ranks, 1, true},
         tokens_(tokens),
         heads_(kHeads / rank->ranks),
-        caches_(config_,
-                {DType::kBF16, DType::kBF16, kPageTokens, PagesFor(tokens, 1, rank->ranks)},
+        caches_(config_, {DType::kBF16, index_dtype, kPageTokens, PagesFor(tokens, 1, rank->ranks)},
                 rank->comm) {
     const cudaStream_t stream = rank->context->stream();
     FillCaches(config_, placement_, rank, {tokens, 1, SelectionMode::kExact}, caches_);
@@ -72,17 +71,20 @@ class Path {
     const double select = Time(decode, &fast, nullptr);
     const double whole = Time(decode, &fast, &fast.exchange);
     if (rank_.rank != 0) return;
-    const double keys = static_cast<double>(tokens_) / rank_.ranks * 128 * 2;
+    const DType dtype = caches_.index(0).dtype;
+    const double keys =
+        static_cast<double>(tokens_) / rank_.ranks * KeyBytes(dtype, config_.index_dim);
     const double bytes = keys + read * config_.latent() * 2;
     const double limit = bytes / kBytesPerSecond * 1e6;
     report->Add(
-        Printed("path  G %d N %8lld %-7s %-11s m %4d  reads %6.0f  select %7.2f us  with "
+        Printed("path  G %d N %8lld %s %-7s %-11s m %4d  reads %6.0f  select %7.2f us  with "
                 "attention %7.2f us  limit %4.1f %%%s",
-                rank_.ranks, static_cast<long long>(tokens_), Name(kind), Name(mode), decode.m(),
-                read, select, whole, 100 * limit / whole, right ? "" : "  WRONG"),
+                rank_.ranks, static_cast<long long>(tokens_), Name(dtype), Name(kind), Name(mode),
+                decode.m(), read, select, whole, 100 * limit / whole, right ? "" : "  WRONG"),
         {{"bench", "path"},
          {"ranks", rank_.ranks},
          {"tokens", tokens_},
+         {"index_dtype", Name(dtype)},
          {"exchange", Name(kind)},
          {"mode", Name(mode)},
          {"m", decode.m()},
@@ -192,9 +194,10 @@ class Path {
 
 }  // namespace
 
-void RunPathBench(Rank* rank, const std::vector<int64_t>& lengths, Report* report) {
+void RunPathBench(Rank* rank, const std::vector<int64_t>& lengths, DType index_dtype,
+                  Report* report) {
   for (const int64_t tokens : lengths) {
-    Path path(rank, tokens);
+    Path path(rank, tokens, index_dtype);
     for (const Exchange kind : {Exchange::kRows, Exchange::kPartial}) {
       if (kind == Exchange::kPartial && rank->ranks == 1) continue;
       for (const SelectionMode mode :
