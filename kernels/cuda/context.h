@@ -19,7 +19,7 @@ class CudaContext {
  public:
   static constexpr size_t kDefaultScratch = size_t{256} << 20;
   static constexpr size_t kCublasBytes = size_t{32} << 20;
-  static constexpr size_t kSyncBytes = size_t{4} << 20;
+  static constexpr size_t kSyncBytes = size_t{12} << 20;
 
   // Creates its own stream on `device`. Throws CudaError.
   explicit CudaContext(int device, size_t scratch_bytes = kDefaultScratch);
@@ -37,7 +37,7 @@ class CudaContext {
   // context was made with less.
   void* Scratch(size_t bytes, const char* op) const;
   size_t scratch_bytes() const { return scratch_bytes_; }
-  // Zero between operations: barriers and histograms that every user leaves as it found them.
+  // What select_top keeps between launches; zero at first.
   void* sync() const { return sync_; }
 
   // y[M, N] (fp32, row stride ldy) = or += x[M, K] (bf16, row stride ldx) w[N, K]^T (bf16, ldw),

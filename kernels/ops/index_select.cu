@@ -13,35 +13,23 @@ void SelectTop(const SelectTopParams& p, const Exec& exec) {
   WEFT_CUDA_REQUIRE(
       p.inbox.ranks == 1 || (p.rows <= p.inbox.rows && p.items_stride <= p.inbox.capacity),
       "select_top: the list has no room in the inbox");
-  constexpr int kMaxShared = 227 * 1024 - 1024;
-  constexpr int kMaxRoom = (kMaxShared - select::kFixedBytes) / 4;
-  constexpr int64_t kWorthACta = 2048;  // slots
-  static_assert(sizeof(select::Group) * select::kMaxCtas <= CudaContext::kSyncBytes);
-  CudaContext& context = CudaContext::From(exec);
-  const int64_t sms = std::min(context.sms(), select::kMaxCtas);
-  // Blocks of a row: all the device for one row, one block a row for many.
-  const int64_t useful = std::max<int64_t>(1, (p.scores_stride + kWorthACta - 1) / kWorthACta);
-  const int64_t ctas = std::min(useful, std::max<int64_t>(1, sms / p.rows));
-  const int64_t groups = std::min(p.rows, sms / ctas);
-  const int64_t chunk = ((p.scores_stride + ctas - 1) / ctas + 3) / 4 * 4;
-  auto* lists = static_cast<uint2*>(context.Scratch(
-      static_cast<size_t>(groups) * select::kMaxCandidates * sizeof(uint2), "select_top"));
-  const int room = chunk <= kMaxRoom ? static_cast<int>(chunk) : 0;
-  const auto kernel = select::Kernel;
-  WEFT_CUDA_CHECK(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxShared));
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeCooperative;  // blocks of a group wait for each other
-  attribute.val.cooperative = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(groups * ctas));
-  config.blockDim = dim3(select::kThreads);
-  config.dynamicSmemBytes = static_cast<size_t>(select::kFixedBytes + room * 4);
-  config.stream = context.stream();
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  WEFT_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, p, static_cast<int>(ctas), room,
-                                     static_cast<select::Group*>(context.sync()), lists));
+  static_assert(sizeof(select::Group) * select::kMaxTeams <= CudaContext::kSyncBytes);
+  const CudaContext& context = CudaContext::From(exec);
+  const int64_t n = p.scores_stride, sms = std::min(context.sms(), select::kMaxCtas);
+  // Few rows have the device to themselves, many a block each.
+  int64_t ctas = 1;
+  if (p.rows <= select::kMaxTeams) {
+    const int64_t useful = (n + select::kWorthABlock - 1) / select::kWorthABlock;
+    const int64_t most = std::min(sms, select::kBlocksAtOnce * sms / p.rows);
+    ctas = std::max<int64_t>(1, std::min(useful, most));
+  }
+  const int64_t chunk = ((n + ctas - 1) / ctas + 3) / 4 * 4;
+  const int64_t kept = (chunk + select::kAtOnce - 1) / select::kAtOnce * select::kAtOnce;
+  if (kept <= select::kMostKept) {
+    select::Launch<true>(p, ctas, kept, context);
+  } else {
+    select::Launch<false>(p, ctas, 0, context);
+  }
 }
 
 }  // namespace weft::cuda

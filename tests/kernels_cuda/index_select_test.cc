@@ -35,7 +35,21 @@ std::string Different(const Selected& got, const Selected& want, size_t stride) 
          std::to_string(got.items[i].index) + ", expected " + std::to_string(want.items[i].index);
 }
 
-// Rows of one stride of scores, judged twice: launches leave the context as they found it.
+// What index_scores would have counted: [rows, kScoreBins].
+std::vector<uint32_t> BinsOf(const std::vector<float>& scores,
+                             const std::vector<int64_t>& visible) {
+  const size_t rows = visible.size(), stride = scores.size() / rows;
+  std::vector<uint32_t> bins(rows * kScoreBins);
+  for (size_t r = 0; r < rows; ++r) {
+    for (size_t i = 0; i < static_cast<size_t>(visible[r]); ++i) {
+      ++bins[r * kScoreBins + (OrderKey(scores[r * stride + i]) >> (32 - kScoreBinBits))];
+    }
+  }
+  return bins;
+}
+
+// Rows of one stride of scores, judged without and with counts, and once more: launches leave the
+// context as they found it.
 void CheckRows(const std::vector<float>& scores, const std::vector<int64_t>& visible,
                const std::vector<int32_t>& m, const std::string& what) {
   const size_t rows = visible.size();
@@ -63,17 +77,26 @@ void CheckRows(const std::vector<float>& scores, const std::vector<int64_t>& vis
   p.scores = dscores.data();
   p.visible = dvisible.data();
   p.m = dm.data();
-  for (int run = 0; run < 2; ++run) {
+  for (int run = 0; run < 3; ++run) {
     const Device<Item> items(blank.items), excluded(blank.excluded);
     const Device<int32_t> counts(blank.counts);
+    const bool counted = run == 1;
+    const Device<uint32_t> bins(counted ? BinsOf(scores, visible) : std::vector<uint32_t>());
+    p.bins = counted ? bins.data() : nullptr;
     p.items = items.data();
     p.excluded = excluded.data();
     p.counts = counts.data();
     CudaOps()->select_top(p, Context().exec());
+    const std::string where = what + ", " + std::to_string(rows) + " rows, n " +
+                              std::to_string(visible[0]) + ", m " + std::to_string(m[0]) +
+                              (counted ? ", counted" : "");
     Check(Different({items.Host(), excluded.Host(), counts.Host()}, want,
                     static_cast<size_t>(stride)),
-          what + ", " + std::to_string(rows) + " rows, n " + std::to_string(visible[0]) + ", m " +
-              std::to_string(m[0]));
+          where);
+    if (!counted) continue;
+    const std::vector<uint32_t> left = bins.Host();
+    Check(std::all_of(left.begin(), left.end(), [](uint32_t bin) { return bin == 0; }),
+          where + ": bins are zero again");
   }
 }
 
@@ -149,6 +172,8 @@ void ForPatterns(int64_t n, Random* random, Body body) {
   body(row, "close together");
   for (float& x : row) x = std::exp(40 * random->Normal());
   body(row, "wide range");
+  for (float& x : row) x = 100 + 5 * random->Normal();
+  body(row, "crowded bins");
 }
 
 }  // namespace
@@ -173,7 +198,19 @@ GPU_TEST("select_top over long rows") {
   std::vector<float> ties = random.Floats(1 << 20);
   for (float& x : ties) x = std::floor(2 * x);
   CheckLong(ties, "heavy ties");
-  // More rows than blocks, too long for shared memory.
+  for (float& x : ties) x = 1.5f;
+  CheckLong(ties, "all equal");
+  for (float& x : ties) x = 100 + 5 * random.Normal();
+  CheckLong(ties, "crowded bins");
+  for (size_t i = 0; i < ties.size(); ++i) ties[i] = i < 3000 ? 1e3f + random.Normal() : 0.0f;
+  CheckLong(ties, "best at the start");  // all candidates in one or two blocks
+  // Longer than shared memory holds, with all blocks on one row.
+  const std::vector<float> longest = random.Floats((int64_t{9} << 18) + 77);
+  CheckRows(longest, {static_cast<int64_t>(longest.size())}, {2048}, "2.3M");
+  // A few blocks a row, and a block each, which is too long for shared memory.
   const std::vector<float> many = random.Floats(140 * 60000);
-  CheckRows(many, std::vector<int64_t>(140, 60000), std::vector<int32_t>(140, 2048), "many rows");
+  for (size_t rows : {8, 40, 64, 65, 140}) {
+    CheckRows({many.begin(), many.begin() + static_cast<int64_t>(rows) * 60000},
+              std::vector<int64_t>(rows, 60000), std::vector<int32_t>(rows, 2048), "many rows");
+  }
 }

@@ -38,6 +38,17 @@ __global__ void FillKernel(T* out, int64_t n, uint64_t seed, float scale, float 
   }
 }
 
+// Scores by the upper bits of their order keys, as index_scores counts them: bins [rows,
+// kScoreBins], a row of blocks each.
+__global__ void CountKernel(const float* scores, int64_t n, uint32_t* bins) {
+  const float* row = scores + blockIdx.y * n;
+  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < n;
+       i += int64_t{gridDim.x} * blockDim.x) {
+    const uint32_t bin = OrderKey(row[i]) >> (32 - kScoreBinBits);
+    atomicAdd(bins + blockIdx.y * int64_t{kScoreBins} + bin, 1u);
+  }
+}
+
 template <typename T>
 class Array {
  public:
@@ -91,15 +102,17 @@ class Bench {
   CudaContext& context() { return context_; }
   bool Wanted(const char* name) const { return std::strstr(name, only_) != nullptr; }
 
-  // One call of op(i), i counting buffers, must do `bytes` and `flops` at least.
-  void Run(const std::string& name, bool correct, double bytes, double flops, int calls,
-           const std::function<void(int)>& op) {
+  // One call of op(i), i counting buffers, must do `bytes` and `flops` at least. `before` goes
+  // ahead of all calls and is not timed.
+  void Run(
+      const std::string& name, bool correct, double bytes, double flops, int calls,
+      const std::function<void(int)>& op, const std::function<void()>& before = [] {}) {
     if (!correct) {
       std::printf("%-52s WRONG RESULT\n", name.c_str());
       failed_ = true;
       return;
     }
-    const double us = Time(calls, op);
+    const double us = Time(calls, op, before);
     const double limit = std::max(bytes / kBytesPerSecond, flops / kFlopsPerSecond) * 1e6;
     std::printf("%-52s %9.2f %9.0f %9.1f %6.1f%%\n", name.c_str(), us, bytes / us * 1e-3,
                 flops / us * 1e-6, 100 * limit / us);
@@ -114,10 +127,11 @@ class Bench {
   bool failed() const { return failed_; }
 
  private:
-  double Time(int calls, const std::function<void(int)>& op) {
+  double Time(int calls, const std::function<void(int)>& op, const std::function<void()>& before) {
     const cudaStream_t stream = context_.stream();
     cudaGraph_t graph;
     cudaGraphExec_t exec;
+    before();
     op(0);  // plans and attributes before the capture
     WEFT_CUDA_CHECK(cudaStreamSynchronize(stream));
     WEFT_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
@@ -125,18 +139,18 @@ class Bench {
     WEFT_CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
     WEFT_CUDA_CHECK(cudaGraphInstantiate(&exec, graph, 0));
     constexpr int kWarm = 5, kLaunches = 60;
-    std::vector<cudaEvent_t> events(kLaunches + 1);
+    std::vector<cudaEvent_t> events(2 * kLaunches);
     for (cudaEvent_t& event : events) WEFT_CUDA_CHECK(cudaEventCreate(&event));
-    for (int i = 0; i < kWarm; ++i) WEFT_CUDA_CHECK(cudaGraphLaunch(exec, stream));
-    WEFT_CUDA_CHECK(cudaEventRecord(events[0], stream));
-    for (int i = 0; i < kLaunches; ++i) {
+    for (int i = -kWarm; i < kLaunches; ++i) {
+      before();
+      if (i >= 0) WEFT_CUDA_CHECK(cudaEventRecord(events[static_cast<size_t>(2 * i)], stream));
       WEFT_CUDA_CHECK(cudaGraphLaunch(exec, stream));
-      WEFT_CUDA_CHECK(cudaEventRecord(events[static_cast<size_t>(i) + 1], stream));
+      if (i >= 0) WEFT_CUDA_CHECK(cudaEventRecord(events[static_cast<size_t>(2 * i) + 1], stream));
     }
     WEFT_CUDA_CHECK(cudaStreamSynchronize(stream));
     std::vector<float> ms(kLaunches);
     for (size_t i = 0; i < ms.size(); ++i) {
-      WEFT_CUDA_CHECK(cudaEventElapsedTime(&ms[i], events[i], events[i + 1]));
+      WEFT_CUDA_CHECK(cudaEventElapsedTime(&ms[i], events[2 * i], events[2 * i + 1]));
     }
     for (cudaEvent_t event : events) cudaEventDestroy(event);
     cudaGraphExecDestroy(exec);
@@ -296,49 +310,71 @@ bool SelectedRight(const std::vector<float>& scores, int64_t n, int32_t m,
   return right;
 }
 
+// One case over sets of scores [rows, n] in turn; with bins, also given what index_scores counts.
+void SelectCase(Bench* bench, const Array<float>& scores, int64_t pool, int64_t rows, int64_t n,
+                int32_t m, bool counted, const std::string& what) {
+  const int64_t sets = pool / (rows * n);
+  const int calls = static_cast<int>(std::min<int64_t>(rows > 64 ? 4 : 64, sets));
+  const Array<int64_t> visible(std::vector<int64_t>(static_cast<size_t>(rows), n));
+  const Array<int32_t> ms(std::vector<int32_t>(static_cast<size_t>(rows), m)), counts(rows);
+  const Array<Item> items(rows * m), excluded(rows);
+  const std::vector<uint32_t> zero(counted ? static_cast<size_t>(calls * rows * kScoreBins) : 1);
+  const Array<uint32_t> counts_of_all(zero), bins(zero);
+  for (int i = 0; i < calls && counted; ++i) {
+    CountKernel<<<dim3(64, static_cast<unsigned>(rows)), 256>>>(
+        scores.data() + i * rows * n, n, counts_of_all.data() + i * rows * kScoreBins);
+  }
+  WEFT_CUDA_CHECK(cudaDeviceSynchronize());
+  const auto restore = [&] {
+    WEFT_CUDA_CHECK(cudaMemcpyAsync(bins.data(), counts_of_all.data(), zero.size() * 4,
+                                    cudaMemcpyDefault, bench->context().stream()));
+  };
+  const auto op = [&](int i) {
+    SelectTopParams p{rows,
+                      scores.data() + i * rows * n,
+                      n,
+                      visible.data(),
+                      ms.data(),
+                      items.data(),
+                      m,
+                      counts.data(),
+                      excluded.data(),
+                      {}};
+    if (counted) p.bins = bins.data() + i * rows * kScoreBins;
+    CudaOps()->select_top(p, bench->context().exec());
+  };
+  restore();
+  op(0);
+  std::vector<float> first(static_cast<size_t>(n));
+  WEFT_CUDA_CHECK(cudaDeviceSynchronize());
+  WEFT_CUDA_CHECK(cudaMemcpy(first.data(), scores.data(), first.size() * 4, cudaMemcpyDefault));
+  const bool right = SelectedRight(first, n, m, items.Host(), excluded.Host()[0]);
+  bench->Run("select_top rows " + std::to_string(rows) + " N " + Size(n) + " m " +
+                 std::to_string(m) + " " + what + (counted ? " counted" : ""),
+             right, static_cast<double>(rows * n) * 4, 0, calls, op, restore);
+}
+
 void SelectTop(Bench* bench) {
   constexpr int64_t kPool = int64_t{64} << 20;  // scores: 256 MiB
   Array<float> scores(kPool);
-  const auto run = [&](int64_t rows, int64_t n, int32_t m, const char* what) {
-    const Array<int64_t> visible(std::vector<int64_t>(static_cast<size_t>(rows), n));
-    const Array<int32_t> ms(std::vector<int32_t>(static_cast<size_t>(rows), m)), counts(rows);
-    const Array<Item> items(rows * m), excluded(rows);
-    const int64_t sets = kPool / (rows * n);
-    const auto op = [&](int i) {
-      CudaOps()->select_top({rows,
-                             scores.data() + i % sets * rows * n,
-                             n,
-                             visible.data(),
-                             ms.data(),
-                             items.data(),
-                             m,
-                             counts.data(),
-                             excluded.data(),
-                             {}},
-                            bench->context().exec());
-    };
-    op(0);
-    std::vector<float> first(static_cast<size_t>(n));
-    WEFT_CUDA_CHECK(cudaDeviceSynchronize());
-    WEFT_CUDA_CHECK(cudaMemcpy(first.data(), scores.data(), first.size() * 4, cudaMemcpyDefault));
-    const bool right = SelectedRight(first, n, m, items.Host(), excluded.Host()[0]);
-    bench->Run("select_top rows " + std::to_string(rows) + " N " + Size(n) + " m " +
-                   std::to_string(m) + " " + what,
-               right, static_cast<double>(rows * n) * 4, 0,
-               static_cast<int>(std::min<int64_t>(rows > 64 ? 4 : 64, sets)), op);
-  };
   for (const bool narrow : {false, true}) {
     scores.Fill(5, narrow ? 1.2f : 1.0f, narrow ? 6.0f : 0.0f);
-    const char* what = narrow ? "narrow" : "normal";
+    const auto run = [&](int64_t rows, int64_t n, int32_t m) {
+      for (const bool counted : {false, true}) {
+        if (counted && rows > 64) continue;
+        SelectCase(bench, scores, kPool, rows, n, m, counted, narrow ? "narrow" : "normal");
+      }
+    };
     for (int64_t n = 16 << 10; n <= 1 << 20; n *= n == 16 << 10 ? 4 : 2) {
-      run(1, n, 2048, what);
-      if (narrow) continue;
-      run(1, n, 1083, what);
-      run(1, n, 302, what);
+      run(1, n, 2048);
+      run(1, n, 1083);
+      if (!narrow) run(1, n, 302);
     }
-    run(8, 128 << 10, 2048, what);
-    run(64, 128 << 10, 2048, what);
-    run(512, 128 << 10, 2048, what);
+    run(8, 64 << 10, 2048);
+    run(8, 128 << 10, 2048);
+    run(8, 1 << 20, 2048);
+    run(64, 128 << 10, 2048);
+    run(512, 128 << 10, 2048);
   }
 }
 
