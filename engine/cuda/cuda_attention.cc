@@ -17,6 +17,7 @@ constexpr double kLoraNormEps = 1e-6;
 
 void CudaForward::Index(int layer) {
   ProjectQueries(layer);
+  Absorb(layer);  // here, so that attention follows at once on selection
   if (!weights_.host().layers[static_cast<size_t>(layer)].indexer) return;
   WriteIndexKeys(layer);
   if (device_->picks > 0) ScoreAndSelect(layer);
@@ -97,16 +98,30 @@ void CudaForward::ScoreAndSelect(int layer) {
   Linear(indexer.weights_proj, T, normed_.data(), config_.hidden, index_w, Hi);
   const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(Hi) * di));
   ScaleCuda(index_w, T * Hi, scale, exec_);
-  selector_.Select(layer, index_q, index_w, caches_.index(layer));
+  selector_.Select(layer, index_q, index_w, caches_.index(layer),
+                   exchange_.TakesPicks(caches_.latent(layer), AttentionOf()));
+}
+
+SparseMlaParams CudaForward::AttentionOf() {
+  const int32_t heads = weights_.host().slices.heads.count;
+  SparseMlaParams attention;
+  attention.rows = device_->tokens;
+  attention.heads = heads;
+  attention.latent = config_.kv_lora;
+  attention.rope = config_.qk_rope;
+  attention.scale = static_cast<float>(config_.SoftmaxScale());
+  attention.q = absorbed_.data();
+  attention.o = latent_out_.Get(device_->tokens * heads * config_.kv_lora + 1);
+  return attention;
 }
 
 // Queries of this rank's heads in the space of the latents, [T, H', c + dr].
-const float* CudaForward::Absorb(int layer) {
+void CudaForward::Absorb(int layer) {
   const int64_t T = device_->tokens;
   const int32_t c = config_.kv_lora, dr = config_.qk_rope, dn = config_.qk_nope;
   const int32_t heads = weights_.host().slices.heads.count;
   float* absorbed = absorbed_.Get(T * heads * (c + dr) + 1);
-  if (heads == 0) return absorbed;
+  if (heads == 0) return;
   GroupedLinearParams p;
   weights_.layer(layer).w_k.Fill(&p);
   p.rows = T;
@@ -120,7 +135,6 @@ const float* CudaForward::Absorb(int layer) {
   CopyHeadsCuda(
       {T, heads, dr, q_.data() + dn, p.x_stride, p.x_step, absorbed + c, p.y_stride, p.y_step},
       exec_);
-  return absorbed;
 }
 
 // Attends the selection, and adds the block's output to the residual stream.
@@ -130,19 +144,13 @@ void CudaForward::Attend(int layer) {
   const int32_t c = config_.kv_lora, dv = config_.v_head;
   const int32_t own_heads = weights_.host().slices.heads.count;
 
-  SparseMlaParams attention;
-  attention.rows = T;
-  attention.heads = own_heads;
-  attention.latent = c;
-  attention.rope = config_.qk_rope;
-  attention.scale = static_cast<float>(config_.SoftmaxScale());
-  attention.q = Absorb(layer);
-  attention.o = latent_out_.Get(T * own_heads * c + 1);
+  SparseMlaParams attention = AttentionOf();
+  attention.q_is_there = weights.indexer.has_value();  // the selection was launched since
   // With their lists, or in the join of the queries, if everyone has a part of them.
   const bool have_met =
       weights.indexer.has_value() || (options_.partition == Partition::kGather &&
                                       *std::min_element(q_lora_.begin(), q_lora_.end()) > 0);
-  exchange_.Attend(*batch_, *device_, selector_, caches_.latent(layer), have_met, attention);
+  exchange_.Attend(*batch_, *device_, &selector_, caches_.latent(layer), have_met, attention);
   if (hooks_.on_attention) {
     Show(hooks_.on_attention, layer, attention.o, T, int64_t{own_heads} * c);
   }

@@ -40,12 +40,12 @@ CudaExchange::CudaExchange(Exchange exchange, const Placement& placement,
       send_out_(generation),
       receive_out_(generation) {}
 
-void CudaExchange::Attend(const Batch& batch, const DeviceBatch& device,
-                          const CudaSelector& selection, const LatentCache& cache,
-                          bool peers_have_written, SparseMlaParams params) {
+void CudaExchange::Attend(const Batch& batch, const DeviceBatch& device, CudaSelector* selection,
+                          const LatentCache& cache, bool peers_have_written,
+                          SparseMlaParams params) {
   batch_ = &batch;
   device_ = &device;
-  selection_ = &selection;
+  selection_ = selection;
   cache_ = cache;
   params_ = params;
   params_.kv_dtype = cache.dtype;
@@ -53,7 +53,9 @@ void CudaExchange::Attend(const Batch& batch, const DeviceBatch& device,
   params_.max = max_.Get(params.rows * params.heads + 1);
   params_.sum = sum_.Get(params.rows * params.heads + 1);
   const bool within_reach = placement_.ranks == 1 || (cache.peers != nullptr && peers_have_written);
-  if (within_reach && selection.entries() != nullptr) return AttendPicks();
+  if (selection->picks() != nullptr || (within_reach && selection->entries() != nullptr)) {
+    return AttendPicks();
+  }
   InitSparseMlaCuda(params_, exec_);
   if (placement_.ranks == 1) {
     AttendOwn(0, params.rows);
@@ -105,12 +107,30 @@ void CudaExchange::Run(int64_t first, int64_t rows, const void* kv, const int32_
   ops_.sparse_mla(p, exec_);
 }
 
+void CudaExchange::PointAtCaches(const LatentCache& cache, SparseMlaParams* params) const {
+  params->kv = cache.data;
+  params->kv_dtype = cache.dtype;
+  if (placement_.ranks > 1) std::copy_n(cache.peers, placement_.ranks, params->peers);
+  params->peer_shift = PeerShift(placement_.ranks);
+}
+
+bool CudaExchange::TakesPicks(const LatentCache& cache, SparseMlaParams params) const {
+  if (placement_.ranks > 1 && (kind_ == Exchange::kPartial || cache.peers == nullptr)) return false;
+  PointAtCaches(cache, &params);
+  return MlaTakesPicks(params, exec_);
+}
+
 // Nothing but picks, in this rank's cache or those within its reach: the selection names the rows.
 void CudaExchange::AttendPicks() {
   SparseMlaParams p = params_;
-  p.kv = cache_.data;
-  if (placement_.ranks > 1) std::copy_n(cache_.peers, placement_.ranks, p.peers);
-  p.peer_shift = PeerShift(placement_.ranks);
+  PointAtCaches(cache_, &p);
+  if (selection_->picks() != nullptr) {
+    p.picks = *selection_->picks();
+    StartMlaOfPicksCuda(p, exec_);
+    selection_->UnitePicks();
+    EndMlaOfPicksCuda(p, exec_);
+    return;
+  }
   p.lists = selection_->entries();
   p.list_stride = selection_->list_stride();
   p.counts = selection_->counts();

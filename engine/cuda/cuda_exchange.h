@@ -29,10 +29,14 @@ class CudaExchange {
   // params: rows, heads, latent, rope, scale, q and o as for SparseMla; o is written, divided.
   // Lists longer than the selection's stride are those of dense tokens. peers_have_written: the
   // ranks have met since they wrote this layer's latents.
-  void Attend(const Batch& batch, const DeviceBatch& device, const CudaSelector& selection,
+  void Attend(const Batch& batch, const DeviceBatch& device, CudaSelector* selection,
               const LatentCache& cache, bool peers_have_written, SparseMlaParams params);
+  // Whether it can do with picks that nobody has united (CudaSelector::picks), of this cache and
+  // these params.
+  bool TakesPicks(const LatentCache& cache, SparseMlaParams params) const;
 
  private:
+  void PointAtCaches(const LatentCache& cache, SparseMlaParams* params) const;
   void AttendPicks();                           // all caches within reach, nothing but picks
   void AttendOwn(int64_t first, int64_t last);  // one rank
   // Tokens whose latents travel for each alone: of single-token rows, and if deterministic of all
@@ -58,7 +62,7 @@ class CudaExchange {
 
   const Batch* batch_ = nullptr;
   const DeviceBatch* device_ = nullptr;
-  const CudaSelector* selection_ = nullptr;
+  CudaSelector* selection_ = nullptr;
   LatentCache cache_;
   SparseMlaParams params_;
 

@@ -53,7 +53,8 @@ class CudaForward {
   void WriteIndexKeys(int layer);
   void ScoreAndSelect(int layer);
   void Attend(int layer);
-  const float* Absorb(int layer);
+  void Absorb(int layer);
+  SparseMlaParams AttentionOf();
   // cuda_mlp.cc
   void Experts(int layer);
   void DenseMlp(const LayerWeights& weights);

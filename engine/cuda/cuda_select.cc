@@ -79,6 +79,7 @@ void CudaSelector::Begin(const Batch& batch, const DeviceBatch& device, int64_t 
   counts_.Get(T);
   if (placement_.ranks == 1 || UsesInbox()) entries_.Get(T * list_stride_ + 1);
   entries_ready_ = false;
+  picks_.reset();
   ahead_.Get(layers * S + 1);
   united_.Get(layers * S + 1);
   all_ahead_.Get(layers * S * placement_.ranks + 1);
@@ -119,16 +120,23 @@ void CudaSelector::Start() {
       {device.whole, device.whole_tokens, device.positions, lists_.data(), list_stride_}, exec_);
 }
 
-void CudaSelector::Select(int layer, const float* q, const float* w, const IndexCache& keys) {
+void CudaSelector::Select(int layer, const float* q, const float* w, const IndexCache& keys,
+                          bool takes_picks) {
   if (device_->picks == 0) return;
   layers_.push_back(layer);
   second_.emplace_back();
   PickAll(layer, q, w, keys);
   const bool by_inbox = UsesInbox();
+  takes_picks_ = takes_picks;
+  if (LeavesPicks()) {
+    picks_ = PickLists{items_.data(), device_->capacity, {placement_, device_->pages}, {}};
+    if (by_inbox) picks_->inbox = inbox_.From(0);
+    return;
+  }
   if (placement_.ranks == 1) {
-    ListOwn(layer);
+    ListOwn(layer, /*beside=*/false);
   } else if (by_inbox) {
-    UniteInbox(layer);
+    UniteInbox(layer, /*beside=*/false);
   } else {
     Unite(layer);
     if (device_->best) RankAgain();
@@ -137,6 +145,21 @@ void CudaSelector::Select(int layer, const float* q, const float* w, const Index
   if (hooks_.override_selection || hooks_.on_selection) Override(layer);
   if (audit_ != nullptr && eager_ && !audit_->sampled().empty()) RunAudit(q, w, keys);
   if ((placement_.ranks > 1 && !by_inbox) || hooks_.override_selection) Record();
+}
+
+bool CudaSelector::NobodyReadsLists() const {
+  return takes_picks_ && !eager_ && device_->picks == device_->tokens &&
+         !hooks_.override_selection && !hooks_.on_selection;
+}
+
+bool CudaSelector::LeavesPicks() const {
+  return NobodyReadsLists() && !device_->best && (placement_.ranks == 1 || UsesInbox());
+}
+
+void CudaSelector::UnitePicks() {
+  picks_.reset();
+  const int layer = layers_.back();
+  placement_.ranks == 1 ? ListOwn(layer, /*beside=*/true) : UniteInbox(layer, /*beside=*/true);
 }
 
 // Tokens of one sequence, or of several that have one each, whose scores fit the scratch.

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "engine/comm/communicator.h"
@@ -17,6 +18,7 @@
 #include "kernels/ops/index_select.h"
 #include "kernels/ops/ops.h"
 #include "kernels/ops/own_lists.h"
+#include "kernels/ops/pick_lists.h"
 #include "kernels/ops/unite.h"
 #include "kernels/ops/unite_inbox.h"
 
@@ -34,8 +36,13 @@ class CudaSelector {
   // The part of Begin that runs on the device.
   void Start();
 
-  // q [T, Hi, di] and w [T, Hi]; keys of this rank, those of the step already written.
-  void Select(int layer, const float* q, const float* w, const IndexCache& keys);
+  // q [T, Hi, di] and w [T, Hi]; keys of this rank, those of the step already written. Attention
+  // that `takes_picks` may find entries alone and no lists, or the picks as they are: then picks()
+  // is not null, and UnitePicks is to be called when attention has launched what reads them.
+  void Select(int layer, const float* q, const float* w, const IndexCache& keys,
+              bool takes_picks = false);
+  const PickLists* picks() const { return picks_ ? &*picks_ : nullptr; }
+  void UnitePicks();
 
   // What attention reads, on the device: [T, list_stride] ascending positions, and [T].
   const int32_t* lists() const { return lists_.data(); }
@@ -75,10 +82,15 @@ class CudaSelector {
 
   // cuda_unite.cc
   void Unite(int layer);
-  void ListOwn(int layer);  // one rank
+  void ListOwn(int layer, bool beside);  // one rank
   // Whether the lists of this step go through the inboxes.
   bool UsesInbox() const;
-  void UniteInbox(int layer);
+  void UniteInbox(int layer, bool beside);
+  // Whether attention can do without anything but the picks of this layer.
+  bool LeavesPicks() const;
+  bool NobodyReadsLists() const;
+  // Whether a later layer attends this one's lists.
+  bool SharesLists(int layer) const;
   UniteParams UniteOf() const;
   UniteParams FirstRoundOf(int layer);
   void RankAgain();
@@ -135,6 +147,8 @@ class CudaSelector {
   DeviceBuffer<uint32_t> wire_, received_;
   DeviceBuffer<int32_t> lists_, counts_, entries_;
   bool entries_ready_ = false;
+  bool takes_picks_ = false;
+  std::optional<PickLists> picks_;
   CudaListInbox inbox_;
   DeviceBuffer<int32_t> merged_;
   DeviceBuffer<float> merged_scores_;

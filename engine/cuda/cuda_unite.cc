@@ -51,7 +51,7 @@ void CudaSelector::Unite(int layer) {
   UniteCuda(FirstRoundOf(layer), exec_);
 }
 
-void CudaSelector::ListOwn(int layer) {
+void CudaSelector::ListOwn(int layer, bool beside) {
   OwnListsParams p;
   p.unite = FirstRoundOf(layer);
   p.placement = placement_;
@@ -60,9 +60,17 @@ void CudaSelector::ListOwn(int layer) {
   p.pages = device_->pages;
   p.entries = entries_.data();
   p.united = united_.data() + static_cast<int64_t>(layers_.size() - 1) * device_->picks;
+  p.beside = beside;
+  if (beside && !SharesLists(layer)) p.unite.lists = nullptr;
   OwnListsCuda(p, exec_);
   // Every token picked, and nobody changes the lists afterwards.
-  entries_ready_ = device_->picks == device_->tokens && !hooks_.override_selection;
+  entries_ready_ =
+      p.unite.lists != nullptr && device_->picks == device_->tokens && !hooks_.override_selection;
+}
+
+bool CudaSelector::SharesLists(int layer) const {
+  const auto next = static_cast<size_t>(layer) + 1;
+  return next < config_.indexer_types.size() && config_.indexer_types[next] == IndexerType::kShared;
 }
 
 // Second rounds go on from what travelled in a collective.
@@ -70,18 +78,21 @@ bool CudaSelector::UsesInbox() const {
   return inbox_.Fits(device_->picks, device_->capacity) && !(device_->certified && eager_);
 }
 
-void CudaSelector::UniteInbox(int layer) {
+void CudaSelector::UniteInbox(int layer, bool beside) {
   UniteInboxParams p;
   p.unite = FirstRoundOf(layer);
   p.cache = {placement_, device_->pages};
-  p.items = items_.data();
-  p.excluded = excluded_.data();
   p.inbox = inbox_.From(0);
+  p.excluded = excluded_.data();
   p.entries = entries_.data();
   p.united = united_.data() + static_cast<int64_t>(layers_.size() - 1) * device_->picks;
+  p.beside = beside;
+  if (NobodyReadsLists()) p.unite.lists = nullptr;
+  if (beside && !SharesLists(layer)) p.entries = nullptr;
   UniteInboxCuda(p, exec_);
   if (eager_) comm_->Launched("lists of picks");
-  entries_ready_ = device_->picks == device_->tokens && !hooks_.override_selection;
+  entries_ready_ =
+      p.entries != nullptr && device_->picks == device_->tokens && !hooks_.override_selection;
 }
 
 // The second ranking of exact mode, over what all ranks sent.

@@ -1,5 +1,5 @@
-// The K best of some thousand items in shared memory, by one block: radix on the 32-bit order key,
-// then a scan, so that they come out in the order in which they lie.
+// The K best of some thousand items by one block: radix on the 32-bit order key, and on what
+// orders equal ones.
 #pragma once
 
 #include "kernels/cuda/device.cuh"
@@ -46,17 +46,17 @@ __device__ inline void FindBin(uint32_t want, Shared* shared) {
   shared->inside = shared->bins[bin];
 }
 
-// The key that exactly `want` of the n > want items reach, or else the want-th. By radix, from the
-// first bits in which the items differ. A thread looks after items kItems * threadIdx.x and on.
+// The greatest key that at least `want` of the block's items reach, of which there are that many;
+// a thread has key[i] for the bits i of `valid`. By radix, from the first bits in which the items
+// differ.
 template <int kItems>
-__device__ uint32_t Threshold(const uint32_t* keys, int n, int want, Shared* shared) {
+__device__ uint32_t Threshold(const uint32_t (&key)[kItems], uint32_t valid, int want,
+                              Shared* shared) {
   uint32_t least = ~0u, greatest = 0;
-  uint32_t key[kItems];
-  const int first = kItems * static_cast<int>(threadIdx.x);
 #pragma unroll
   for (int i = 0; i < kItems; ++i) {
-    key[i] = first + i < n ? keys[first + i] : 0;
-    if (first + i < n) least = min(least, key[i]);
+    if ((valid >> i & 1u) == 0) continue;
+    least = min(least, key[i]);
     greatest = max(greatest, key[i]);
   }
   least = __reduce_min_sync(~0u, least);
@@ -73,7 +73,7 @@ __device__ uint32_t Threshold(const uint32_t* keys, int n, int want, Shared* sha
     const int low = max(high - kBits, 0);
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
-      const bool in = first + i < n && (high == 32 || (key[i] ^ known) >> high == 0);
+      const bool in = (valid >> i & 1u) != 0 && (high == 32 || (key[i] ^ known) >> high == 0);
       if (in) atomicAdd(&shared->bins[(key[i] ^ known) >> low], 1u);
     }
     __syncthreads();
@@ -111,33 +111,35 @@ __device__ inline uint32_t ScanBefore(uint32_t mine, Shared* shared) {
   return before + upto - mine;
 }
 
-// Calls body(place, at) for the K best of the n items keys[at], places ascending with positions.
-template <int kItems, typename Body>
-__device__ void ForBest(const uint32_t* keys, int n, int want, Shared* shared, Body body) {
-  const int first = kItems * static_cast<int>(threadIdx.x);
-  const uint32_t threshold = n > want ? Threshold<kItems>(keys, n, want, shared) : 0;
+// Which of the thread's items are among the K best of the block's n: bits. Of items with equal keys
+// those with the least ties(i) come first.
+template <int kItems, typename Ties>
+__device__ uint32_t Best(const uint32_t (&key)[kItems], uint32_t valid, int n, int want,
+                         Shared* shared, Ties ties) {
+  if (n <= want) return valid;
+  const uint32_t threshold = Threshold(key, valid, want, shared);
   uint32_t above = 0, equal = 0;
 #pragma unroll
   for (int i = 0; i < kItems; ++i) {
-    if (first + i >= n) break;
-    above += keys[first + i] > threshold ? 1 : 0;
-    equal += keys[first + i] == threshold ? 1 : 0;
+    if ((valid >> i & 1u) == 0) continue;
+    above |= (key[i] > threshold ? 1u : 0u) << i;
+    equal |= (key[i] == threshold ? 1u : 0u) << i;
   }
-  const uint32_t before = ScanBefore(above | equal << 16, shared);
-  // Of equal keys, the first by position.
-  const uint32_t take = static_cast<uint32_t>(min(n, want)) - (shared->total & 0xFFFFu);
-  uint32_t above_before = before & 0xFFFFu, equal_before = before >> 16;
+  ScanBefore(static_cast<uint32_t>(__popc(above) | __popc(equal) << 16), shared);
+  const int take = want - static_cast<int>(shared->total & 0xFFFFu);
+  if (static_cast<int>(shared->total >> 16) == take) return above | equal;
+  uint32_t order[kItems];
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) order[i] = (equal >> i & 1u) != 0 ? ~ties(i) : 0;
+  __syncthreads();
+  Clear(shared);
+  __syncthreads();
+  const uint32_t last = Threshold(order, equal, take, shared);
 #pragma unroll
   for (int i = 0; i < kItems; ++i) {
-    if (first + i >= n) break;
-    const uint32_t key = keys[first + i];
-    const bool is_equal = key == threshold;
-    if (key > threshold || (is_equal && equal_before < take)) {
-      body(static_cast<int>(above_before + min(equal_before, take)), first + i);
-    }
-    above_before += key > threshold ? 1 : 0;
-    equal_before += is_equal ? 1 : 0;
+    if ((equal >> i & 1u) != 0 && order[i] >= last) above |= 1u << i;
   }
+  return above;
 }
 
 }  // namespace weft::cuda::best

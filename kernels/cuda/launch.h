@@ -6,7 +6,8 @@
 // earlier kernel writes, or that an earlier kernel still reads and it writes; and in any case
 // before it ends, so that whoever waits for it has waited for all before. A kernel that calls
 // LetNextStart allows the next one to start, where that one is launched so; without the call it
-// starts at this one's end.
+// starts at this one's end. Called behind AwaitEarlier, it also says that all before this kernel is
+// there: the next one may read that, though nothing of this kernel's, before it waits itself.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -143,6 +143,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
   if (threadIdx.x == 0) s->listed = s->own_above = s->taken = s->before = 0;
   AwaitEarlier();
   LetNextStart();
+  if (p.inbox.ranks > 1) Outbox::Open();
   uint32_t* bins = p.bins == nullptr ? nullptr : p.bins + row * kScoreBins;
   FirstCounts first;
   if (bins != nullptr) first.Read(bins);

@@ -5,10 +5,12 @@
 // of 32 keys, agree on the running maximum, put the weights of all 64 into shared memory, and each
 // add up one half of the output columns; the tile serves as keys (K-major) and, transposed, as
 // values. One share: the state is read and written in place. Several: partial states go to scratch
-// memory and CombineKernel folds them, and the state, always in the same order.
+// memory and are folded by another kernel (mla_combine.cuh).
 #pragma once
 
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/mla_lists.cuh"
 #include "kernels/cuda/wgmma.cuh"
 #include "kernels/ops/sparse_mla.h"
 
@@ -17,11 +19,9 @@ namespace weft::cuda::mla {
 constexpr int kLatent = 512;
 constexpr int kWidth = kLatent + 64;
 constexpr int kHeads = 64;  // of a block
-constexpr int kKeys = 64;   // of a tile
 constexpr int kBlocks = kWidth / 64;
 constexpr int kBlockBytes = 64 * 128;
 constexpr int kTileBytes = kBlocks * kBlockBytes;
-constexpr int kMaxShares = 128;  // of a list: a thread of CombineKernel each
 constexpr float kLog2E = 1.4426950408889634f;
 constexpr float kLn2 = 0.6931471805599453f;
 
@@ -42,12 +42,15 @@ struct Shared {
 };
 constexpr int kSharedBytes = sizeof(Shared) + 1024;  // aligned by hand
 
-// Partial state of a share: [rows][shares][heads] maxima (base 2) and sums, then outputs.
+// Partial state of a share: [rows][heads][shares] maxima (base 2) and sums, and outputs as the
+// threads of a block hold them: [rows][groups of heads][shares][kPieces][256 threads], a piece two
+// neighbouring columns of two heads (ForOutputs).
 struct Partial {
   float* max;
   float* sum;
-  float* o;  // [rows][shares][heads][kLatent]
+  float4* o;
 };
+constexpr int kPieces = 32;
 
 // Offset of 16-byte chunk c of row r in a block.
 __device__ inline uint32_t At(int r, int c) {
@@ -61,29 +64,29 @@ __device__ inline float Exp2(float x) {
 }
 
 __device__ inline void LoadQueries(const SparseMlaParams& p, int64_t row, int head0, uint8_t* q) {
-#pragma unroll 6
-  for (int i = threadIdx.x; i < kHeads * kWidth / 8; i += 256) {
-    const int h = i / (kWidth / 8), chunk = i % (kWidth / 8);
-    uint4 v{};
-    if (head0 + h < p.heads) {
-      const float4* from =
-          reinterpret_cast<const float4*>(p.q + ((row * p.heads + head0 + h) * kWidth + chunk * 8));
-      const float4 a = from[0], b = from[1];
-      v = {PackBf16(a.x, a.y), PackBf16(a.z, a.w), PackBf16(b.x, b.y), PackBf16(b.z, b.w)};
-    }
-    *reinterpret_cast<uint4*>(q + chunk / 8 * kBlockBytes + At(h, chunk % 8)) = v;
+  constexpr int kParts = kWidth / 4;  // of a head, 4 elements each
+  constexpr int kEach = kHeads * kParts / 256;
+  const float4* from = reinterpret_cast<const float4*>(p.q + (row * p.heads + head0) * kWidth);
+  const int live = min(kHeads, p.heads - head0) * kParts;
+  // The blocks of a list begin at different places, so that they do not all ask for the same line.
+  int next = static_cast<int>(blockIdx.y) % kEach;
+#pragma unroll 18
+  for (int j = 0; j < kEach; ++j) {
+    const int i = next * 256 + static_cast<int>(threadIdx.x);
+    next = next + 1 == kEach ? 0 : next + 1;
+    const int h = i / kParts, part = i % kParts;
+    const float4 v = i < live ? from[i] : float4{};
+    *reinterpret_cast<uint2*>(q + part / 16 * kBlockBytes + At(h, part / 2 % 8) + part % 2 * 8) = {
+        PackBf16(v.x, v.y), PackBf16(v.z, v.w)};
   }
 }
 
-// List entries of the two keys whose chunks this thread copies; -1 past the end.
+// Rows of the two keys whose chunks this thread copies; -1: none.
 struct Entries {
-  int32_t entry[2];
-  __device__ void Load(const int32_t* list, int count, int tile) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int at = tile * kKeys + static_cast<int>(threadIdx.x) / 8 + 32 * i;
-      entry[i] = at < count ? list[at] : -1;
-    }
+  int32_t entry[2] = {-1, -1};
+  template <typename Lists>
+  __device__ void Load(const Lists& lists, int tile, int end) {
+    if (tile < end) lists.Load(tile, static_cast<int>(threadIdx.x) / 8, entry);
   }
 };
 
@@ -183,7 +186,54 @@ __device__ inline void InitState(const SparseMlaParams& p, int64_t row, int head
   });
 }
 
+// A block's share of a row, to the state of its heads or, of several shares, to `partial`.
+__device__ inline void StoreState(const SparseMlaParams& p, const Partial& partial, int64_t row,
+                                  bool empty, Shared* s, State* state) {
+  const int head0 = blockIdx.x * kHeads, group = threadIdx.x / 128;
+  const int shares = gridDim.y, share = blockIdx.y;
+  // The sum of a head over both warpgroups and the quads of a row.
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    state->sum[r] += __shfl_xor_sync(~0u, state->sum[r], 1);
+    state->sum[r] += __shfl_xor_sync(~0u, state->sum[r], 2);
+  }
+  const int head = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+  __syncthreads();
+  if (group == 1 && threadIdx.x % 4 == 0) {
+    s->max[0][head] = state->sum[0];
+    s->max[0][head + 8] = state->sum[1];
+  }
+  __syncthreads();
+  const int64_t first = row * p.heads + head0;
+  float* to_max = shares == 1 ? p.max : partial.max;
+  float* to_sum = shares == 1 ? p.sum : partial.sum;
+  if (group == 0 && threadIdx.x % 4 == 0) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      if (head0 + head + 8 * r >= p.heads) continue;
+      const int64_t to = (first + head + 8 * r) * shares + share;
+      to_max[to] = state->max[r] * (shares == 1 ? kLn2 : 1.0f);
+      to_sum[to] = state->sum[r] + s->max[0][head + 8 * r];
+    }
+  }
+  if (shares == 1) {
+    ForOutputs(state, [&](int h, int column, float* o) {
+      if (head0 + h >= p.heads) return;
+      *reinterpret_cast<float2*>(p.o + (first + h) * kLatent + column) = {o[0], o[1]};
+    });
+  } else if (!empty) {  // an empty share's sum is zero and its output is not read
+    float4* to =
+        partial.o + ((row * gridDim.x + blockIdx.x) * shares + share) * kPieces * 256 + threadIdx.x;
+#pragma unroll
+    for (int j = 0; j < kPieces; ++j) {
+      const float* o = state->o + 4 * j;
+      to[j * 256] = {o[0], o[1], o[2], o[3]};
+    }
+  }
+}
+
 // Grid: groups of heads, shares, rows. fresh: there is no state yet.
+template <typename Lists>
 __global__ void __launch_bounds__(256, 1)
     Kernel(const __grid_constant__ SparseMlaParams p, Partial partial, bool fresh) {
   extern __shared__ uint8_t unaligned[];
@@ -192,19 +242,22 @@ __global__ void __launch_bounds__(256, 1)
   const int64_t row = blockIdx.z;
   const int head0 = blockIdx.x * kHeads, group = threadIdx.x / 128;
   const int shares = gridDim.y, share = blockIdx.y;
-  const int count = p.counts[row];
-  const int tiles = (count + kKeys - 1) / kKeys;
+  if (!p.q_is_there) AwaitEarlier();
+  LoadQueries(p, row, head0, s.q);
+  if (!Lists::kPicked) AwaitEarlier();
+  const Lists lists(p, row);
+  const int tiles = lists.Tiles();
   const int begin = static_cast<int>(int64_t{tiles} * share / shares);
   const int end = static_cast<int>(int64_t{tiles} * (share + 1) / shares);
-  const int32_t* list = p.lists + row * p.list_stride;
+  if (Lists::kPicked && !lists.ByInbox()) AwaitEarlier();
+  LetNextStart();
   if (begin == end && shares == 1 && !fresh) return;
 
   Entries entries;
-  entries.Load(list, count, begin);
+  entries.Load(lists, begin, end);
   if (begin < end) LoadTile(p, entries, s.kv[0], s.mask[0]);
   CopyCommit();
-  entries.Load(list, count, begin + 1);
-  LoadQueries(p, row, head0, s.q);
+  entries.Load(lists, begin + 1, end);
   State state;
   InitState(p, row, head0, shares == 1 && !fresh, &state);
   const float scale = p.scale * kLog2E;
@@ -225,7 +278,7 @@ __global__ void __launch_bounds__(256, 1)
     wgmma::Commit();
     if (tile + 1 < end) LoadTile(p, entries, s.kv[1 - stage], s.mask[1 - stage]);
     CopyCommit();
-    entries.Load(list, count, tile + 2);
+    entries.Load(lists, tile + 2, end);
     wgmma::Wait();
     Softmax(score, scale, s.mask[stage], &s, &state);
     wgmma::Fence();
@@ -240,101 +293,8 @@ __global__ void __launch_bounds__(256, 1)
     wgmma::Wait();
   }
 
-  // The sum of a head over both warpgroups and the quads of a row.
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    state.sum[r] += __shfl_xor_sync(~0u, state.sum[r], 1);
-    state.sum[r] += __shfl_xor_sync(~0u, state.sum[r], 2);
-  }
-  const int head = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
-  __syncthreads();
-  if (group == 1 && threadIdx.x % 4 == 0) {
-    s.max[0][head] = state.sum[0];
-    s.max[0][head + 8] = state.sum[1];
-  }
-  __syncthreads();
-  const int64_t first = ((shares == 1 ? row : row * shares + share) * p.heads) + head0;
-  float* to_max = shares == 1 ? p.max : partial.max;
-  float* to_sum = shares == 1 ? p.sum : partial.sum;
-  float* to_o = shares == 1 ? p.o : partial.o;
-  if (group == 0 && threadIdx.x % 4 == 0) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      if (head0 + head + 8 * r >= p.heads) continue;
-      to_max[first + head + 8 * r] = state.max[r] * (shares == 1 ? kLn2 : 1.0f);
-      to_sum[first + head + 8 * r] = state.sum[r] + s.max[0][head + 8 * r];
-    }
-  }
-  // An empty share: its sum is zero and its output is not read.
-  if (begin == end && shares > 1) return;
-  ForOutputs(&state, [&](int h, int column, float* o) {
-    if (head0 + h >= p.heads) return;
-    *reinterpret_cast<float2*>(to_o + (first + h) * kLatent + column) = {o[0], o[1]};
-  });
-}
-
-constexpr int kFolds = 4;  // groups of threads that each take every fourth share
-
-// Folds the shares of a head into its state: a block a head and row, four columns a thread of each
-// group. whole: there is no state yet, and the output is divided by the sum.
-__global__ void __launch_bounds__(kFolds* kLatent / 4)
-    CombineKernel(const __grid_constant__ SparseMlaParams p, Partial partial, int shares,
-                  bool whole) {
-  __shared__ float weights[kMaxShares];
-  __shared__ float sums[kMaxShares];
-  __shared__ float4 folded[kFolds - 1][kLatent / 4];
-  const int64_t row = blockIdx.y, head = blockIdx.x;
-  const int64_t at = row * p.heads + head;
-  const int64_t first = row * shares * p.heads + head;
-  const int column = threadIdx.x % (kLatent / 4), fold = threadIdx.x / (kLatent / 4);
-  const float4* from = reinterpret_cast<const float4*>(partial.o + first * kLatent) + column;
-  const int64_t step = int64_t{p.heads} * kLatent / 4;  // between shares
-  const float before = whole ? kMinusInf : p.max[at] * kLog2E;
-  const float before_sum = whole ? 0.0f : p.sum[at];
-  const int i = threadIdx.x;
-  if (i < shares) {
-    weights[i] = partial.max[first + i * p.heads];
-    sums[i] = partial.sum[first + i * p.heads];
-  }
-  __syncthreads();  // and all have read the state
-  float max = before;
-  for (int j = 0; j < shares; ++j) max = fmaxf(max, weights[j]);
-  __syncthreads();
-  if (i < shares) weights[i] = weights[i] == max ? 1.0f : Exp2(weights[i] - max);
-  __syncthreads();
-  float4 o{};
-#pragma unroll 12
-  for (int j = fold; j < shares; j += kFolds) {
-    // The output of an empty share was not written.
-    const float4 v = sums[j] != 0 ? from[j * step] : float4{};
-    const float w = weights[j];
-    o = {fmaf(v.x, w, o.x), fmaf(v.y, w, o.y), fmaf(v.z, w, o.z), fmaf(v.w, w, o.w)};
-  }
-  if (fold > 0) folded[fold - 1][column] = o;
-  __syncthreads();
-  if (fold > 0) return;
-#pragma unroll
-  for (int f = 0; f < kFolds - 1; ++f) {
-    const float4 v = folded[f][column];
-    o = {o.x + v.x, o.y + v.y, o.z + v.z, o.w + v.w};
-  }
-  float sum = 0;
-  for (int j = 0; j < shares; ++j) sum = fmaf(sums[j], weights[j], sum);
-  float4* to = reinterpret_cast<float4*>(p.o + at * kLatent) + column;
-  if (whole) {
-    const float divisor = sum == 0 ? 1.0f : sum;  // an empty list: o is zero
-    *to = {o.x / divisor, o.y / divisor, o.z / divisor, o.w / divisor};
-  } else {
-    const float factor = before == max ? 1.0f : Exp2(before - max);
-    const float4 v = *to;
-    *to = {fmaf(v.x, factor, o.x), fmaf(v.y, factor, o.y), fmaf(v.z, factor, o.z),
-           fmaf(v.w, factor, o.w)};
-    sum = fmaf(before_sum, factor, sum);
-  }
-  if (threadIdx.x == 0) {
-    p.max[at] = max * kLn2;
-    p.sum[at] = sum;
-  }
+  if (lists.ByInbox()) AwaitEarlier();  // the scratch memory was another kernel's
+  StoreState(p, partial, row, begin == end, &s, &state);
 }
 
 }  // namespace weft::cuda::mla

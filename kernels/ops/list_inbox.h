@@ -1,11 +1,11 @@
 // Lists of picks between the GPUs of one host without a collective: select_top writes what it finds
-// into an inbox in each peer's memory, and unite_inbox waits for it there.
+// into an inbox in each rank's memory, its own too, and attention or unite_inbox wait for it there.
 //
 // A packet is 16 bytes, {key, epoch, slot, epoch}: each half carries its own flag, so that packets
-// need no order among themselves. The excluded item's also says that what its rank wrote in earlier
-// kernels is there. Rows have two halves of an inbox, used in turn: a peer
-// writes a half again only after its own wait for the other one, which this rank filled after it
-// had read the first. Epochs count the exchanges of a row, on all ranks alike.
+// need no order among themselves. Any of them says, to whoever acquires it, that what its rank
+// wrote in earlier kernels is there. Rows have two halves of an inbox, used in turn: a peer writes
+// a half again only after its own wait for the other one, which this rank filled after it had read
+// the first. Epochs count the exchanges of a row, on all ranks alike.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.h"
 #include "kernels/ops/own_lists.h"
 
 namespace weft::cuda {
@@ -14,6 +15,8 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ int ahead;  // items before the first that was left out
   const UniteParams& p = d.unite;
   const int64_t row = blockIdx.x;
+  if (!d.beside) AwaitEarlier();
+  LetNextStart();
   const int32_t mode = p.mode[row], token = p.tokens[row], count = p.own_counts[row];
   const int32_t* table = d.pages.tables + d.pages.table_of[token] * d.pages.table_stride;
   const int32_t P = d.pages.page_tokens;
@@ -30,16 +33,17 @@ __global__ void __launch_bounds__(kThreads)
     const int32_t slot = item.index;
     const int64_t to = token * p.list_stride + j;
     item.index = static_cast<int32_t>(d.placement.Position(0, slot));
-    d.items[row * p.capacity + j] = item;
+    mine += Precedes(item, foremost) ? 1 : 0;
+    if (p.lists == nullptr) continue;
     p.lists[to] = item.index;
     d.entries[to] = table[slot / P] * P + slot % P;
-    mine += Precedes(item, foremost) ? 1 : 0;
   }
   mine = __reduce_add_sync(~0u, mine);
   if (threadIdx.x % kWarp == 0 && mine != 0) atomicAdd(&ahead, mine);
   __syncthreads();
+  if (d.beside) AwaitEarlier();
   if (threadIdx.x != 0) return;
-  p.counts[token] = count;
+  if (p.lists != nullptr) p.counts[token] = count;
   d.united[row] = count;
   p.ahead[row] = mode == UniteMode::kBest ? count : ahead;
   const bool failed = mode == UniteMode::kCertified && foremost.index >= 0 && ahead < p.topk[row];
@@ -56,9 +60,8 @@ namespace weft {
 void OwnListsCuda(const OwnListsParams& p, const Exec& exec) {
   if (p.unite.rows == 0) return;
   WEFT_CUDA_REQUIRE(p.unite.ranks == 1, "own_lists is for one rank");
-  cuda::OwnListsKernel<<<static_cast<unsigned>(p.unite.rows), cuda::kThreads, 0,
-                         static_cast<cudaStream_t>(exec.stream)>>>(p);
-  WEFT_CUDA_LAUNCHED("own_lists");
+  cuda::LaunchEarly(cuda::OwnListsKernel, static_cast<unsigned>(p.unite.rows), cuda::kThreads, 0,
+                    static_cast<cudaStream_t>(exec.stream), p);
 }
 
 }  // namespace weft

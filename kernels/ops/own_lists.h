@@ -8,13 +8,16 @@
 namespace weft {
 
 struct OwnListsParams {
-  UniteParams unite;  // of one rank; `wire` is not used
+  UniteParams unite;  // of one rank; `wire` is not used; no `lists`: figures alone are wanted
   Placement placement;
-  Item* items = nullptr;     // [rows, capacity], of select_top: slots in, positions out
-  Item* excluded = nullptr;  // [rows]
+  const Item* items = nullptr;  // [rows, capacity], of select_top
+  Item* excluded = nullptr;     // [rows], a slot in, a position out
   PagesOfTokens pages;
   int32_t* entries = nullptr;  // [tokens, list_stride] beside `lists`: rows of the cache
   int32_t* united = nullptr;   // [rows], counts once more
+  // Launched between StartMlaOfPicksCuda and its End, to run at the same time: that kernel lets
+  // others start after it has waited for the picks.
+  bool beside = false;
 };
 void OwnListsCuda(const OwnListsParams& params, const Exec& exec);
 

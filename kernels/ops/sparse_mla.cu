@@ -4,6 +4,7 @@
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/fp8.cuh"
+#include "kernels/cuda/mla_combine.cuh"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/sparse_mla.cuh"
 
@@ -116,42 +117,62 @@ void Plain(const SparseMlaParams& p, cudaStream_t stream) {
 
 constexpr int64_t kMaxRows = 65535;  // blocks in z
 
-// Shares of a list: enough blocks for the device, at least one tile each, and as the scratch memory
-// allows.
-int64_t Shares(const SparseMlaParams& p, const CudaContext& context, int64_t share_bytes) {
-  const int64_t blocks = p.rows * ((p.heads + mla::kHeads - 1) / mla::kHeads);
-  const int64_t tiles = (p.list_stride + mla::kKeys - 1) / mla::kKeys;
-  const int64_t held = static_cast<int64_t>(context.scratch_bytes()) / share_bytes;
-  return std::max<int64_t>(
-      1, std::min({context.sms() / blocks, tiles, held, int64_t{mla::kMaxShares}}));
+unsigned HeadGroups(const SparseMlaParams& p) {
+  return static_cast<unsigned>((p.heads + mla::kHeads - 1) / mla::kHeads);
 }
 
-// whole: without Init before, and divided by the sum.
-void Tensor(const SparseMlaParams& p, bool whole, const Exec& exec) {
-  const CudaContext& context = CudaContext::From(exec);
-  WEFT_CUDA_CHECK(cudaFuncSetAttribute(mla::Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                       mla::kSharedBytes));
-  const int64_t states = p.rows * p.heads;
-  const int64_t shares = Shares(p, context, states * (mla::kLatent + 2) * 4);
+// How a launch is cut up.
+struct Cut {
+  int64_t shares = 1;  // of a list
   mla::Partial partial{};
-  if (shares > 1) {
-    const int64_t n = states * shares;
-    partial.o = static_cast<float*>(
-        context.Scratch(static_cast<size_t>(n * (mla::kLatent + 2) * 4), "sparse_mla"));
-    partial.max = partial.o + n * mla::kLatent;
-    partial.sum = partial.max + n;
-  }
-  const dim3 grid(static_cast<unsigned>((p.heads + mla::kHeads - 1) / mla::kHeads),
-                  static_cast<unsigned>(shares), static_cast<unsigned>(p.rows));
-  mla::Kernel<<<grid, 256, mla::kSharedBytes, context.stream()>>>(p, partial, whole);
-  WEFT_CUDA_LAUNCHED("sparse_mla");
-  if (shares == 1) {
+};
+
+// Shares: enough blocks for the device, at least one of `tiles` each, and as the scratch memory
+// allows.
+Cut CutUp(const SparseMlaParams& p, int64_t tiles, const CudaContext& context) {
+  constexpr int64_t kBlockBytes = mla::kPieces * 256 * sizeof(float4);
+  const int64_t blocks = p.rows * HeadGroups(p), states = p.rows * p.heads;
+  const int64_t share_bytes = blocks * kBlockBytes + states * 2 * int64_t{sizeof(float)};
+  const int64_t held = static_cast<int64_t>(context.scratch_bytes()) / share_bytes;
+  Cut cut;
+  cut.shares = std::max<int64_t>(
+      1, std::min({context.sms() / blocks, tiles, held, int64_t{mla::kMaxShares}}));
+  if (cut.shares == 1) return cut;
+  char* scratch = static_cast<char*>(
+      context.Scratch(static_cast<size_t>(share_bytes * cut.shares), "sparse_mla"));
+  cut.partial.o = reinterpret_cast<float4*>(scratch);
+  cut.partial.max = reinterpret_cast<float*>(scratch + blocks * cut.shares * kBlockBytes);
+  cut.partial.sum = cut.partial.max + states * cut.shares;
+  return cut;
+}
+
+// whole: without Init before.
+template <typename Lists>
+void Attend(const SparseMlaParams& p, const Cut& cut, bool whole, const CudaContext& context) {
+  const auto kernel = mla::Kernel<Lists>;
+  WEFT_CUDA_CHECK(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, mla::kSharedBytes));
+  const dim3 grid(HeadGroups(p), static_cast<unsigned>(cut.shares), static_cast<unsigned>(p.rows));
+  LaunchEarly(kernel, grid, 256, mla::kSharedBytes, context.stream(), p, cut.partial, whole);
+}
+
+// whole: the output is divided by the sum.
+void Fold(const SparseMlaParams& p, const Cut& cut, bool whole, const Exec& exec) {
+  if (cut.shares == 1) {
     if (whole) FinishSparseMlaCuda(p, nullptr, exec);
     return;
   }
-  const dim3 heads(static_cast<unsigned>(p.heads), static_cast<unsigned>(p.rows));
-  mla::CombineKernel<<<heads, mla::kFolds * mla::kLatent / 4, 0, context.stream()>>>(
-      p, partial, static_cast<int>(shares), whole);
+  const dim3 grid(HeadGroups(p) * 32, static_cast<unsigned>(p.rows), whole ? mla::kParts : 1);
+  LaunchEarly(mla::CombineKernel, grid, mla::kFolds * 4 * mla::kColumns, 0,
+              CudaContext::From(exec).stream(), p, cut.partial, static_cast<int>(cut.shares),
+              whole);
+}
+
+void Tensor(const SparseMlaParams& p, bool whole, const Exec& exec) {
+  const CudaContext& context = CudaContext::From(exec);
+  const Cut cut = CutUp(p, mla::UnitedLists::MostTiles(p), context);
+  Attend<mla::UnitedLists>(p, cut, whole, context);
+  Fold(p, cut, whole, exec);
 }
 
 bool FitsTensor(const SparseMlaParams& p) {
@@ -223,6 +244,24 @@ void WholeSparseMlaCuda(const SparseMlaParams& p, const Exec& exec) {
   InitSparseMlaCuda(p, exec);
   cuda::SparseMla(p, exec);
   FinishSparseMlaCuda(p, nullptr, exec);
+}
+
+bool MlaTakesPicks(const SparseMlaParams& p, const Exec& exec) {
+  return !exec.exact && p.rows > 0 && p.rows <= cuda::kMaxRows && p.heads > 0 &&
+         cuda::FitsTensor(p);
+}
+
+void StartMlaOfPicksCuda(const SparseMlaParams& p, const Exec& exec) {
+  WEFT_CUDA_REQUIRE(MlaTakesPicks(p, exec), "sparse_mla: these picks do not fit the kernel");
+  const CudaContext& context = CudaContext::From(exec);
+  const cuda::Cut cut = cuda::CutUp(p, cuda::mla::PickedLists::MostTiles(p), context);
+  cuda::Attend<cuda::mla::PickedLists>(p, cut, /*whole=*/true, context);
+}
+
+void EndMlaOfPicksCuda(const SparseMlaParams& p, const Exec& exec) {
+  const CudaContext& context = CudaContext::From(exec);
+  cuda::Fold(p, cuda::CutUp(p, cuda::mla::PickedLists::MostTiles(p), context), /*whole=*/true,
+             exec);
 }
 
 void InitSparseMlaCuda(const SparseMlaParams& p, const Exec& exec) {

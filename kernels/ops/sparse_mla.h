@@ -11,6 +11,7 @@
 #include "kernels/dtype.h"
 #include "kernels/exec.h"
 #include "kernels/ops/peers.h"
+#include "kernels/ops/pick_lists.h"
 
 namespace weft {
 
@@ -34,6 +35,9 @@ struct SparseMlaParams {
   // the memory of several GPUs, as PeerShift says. peers[0] null: of kv.
   int32_t peer_shift = 31;
   const void* peers[kMostPeers] = {};
+  PickLists picks = {};  // of StartMlaOfPicksCuda, in place of `lists` and `counts`
+  // What was launched last does not write q: it is read while that still runs.
+  bool q_is_there = false;
 };
 
 // max = -inf, sum = 0, o = 0.
@@ -49,5 +53,11 @@ void FinishSparseMlaCuda(const SparseMlaParams& params, float* lse, const Exec& 
 // Init, SparseMla and Finish in as few launches as it takes: o is divided, max and sum are scratch.
 // Present when built with CUDA.
 void WholeSparseMlaCuda(const SparseMlaParams& params, const Exec& exec);
+
+// The same over `picks`, where MlaTakesPicks. Start launches what reads them, End the rest; what
+// unites them, or counts them, is best launched between, and runs beside the first.
+bool MlaTakesPicks(const SparseMlaParams& params, const Exec& exec);
+void StartMlaOfPicksCuda(const SparseMlaParams& params, const Exec& exec);
+void EndMlaOfPicksCuda(const SparseMlaParams& params, const Exec& exec);
 
 }  // namespace weft

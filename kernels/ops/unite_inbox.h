@@ -3,28 +3,22 @@
 // attention will read. CUDA alone.
 #pragma once
 
-#include "kernels/ops/list_inbox.h"
-#include "kernels/ops/rows.h"
+#include "kernels/ops/pick_lists.h"
 #include "kernels/ops/unite.h"
 
 namespace weft {
 
-// Rows of the caches of all ranks, as attention counts them (PeerShift).
-struct CacheEntries {
-  Placement placement;
-  PagesOfTokens pages;
-};
-
 struct UniteInboxParams {
   // As for UniteCuda; `wire` and `keys`, `merged`, `scores`, `merged_counts` and `source` are not
-  // used: all keys are at hand, and the second ranking is done on the way.
+  // used: all keys are at hand, and the second ranking is done on the way. `lists` may be null:
+  // then `entries` are in no particular order, which takes half the time.
   UniteParams unite;
   CacheEntries cache;
-  Item* items = nullptr;     // [rows, capacity], of select_top: slots in, positions out
-  Item* excluded = nullptr;  // [rows]
   ListInbox inbox;
-  int32_t* entries = nullptr;  // [tokens, list_stride] beside `lists`
+  Item* excluded = nullptr;    // [rows], this rank's, as a position; not written beside attention
+  int32_t* entries = nullptr;  // [tokens, list_stride] beside `lists`; null: figures alone
   int32_t* united = nullptr;   // [rows], counts once more
+  bool beside = false;  // launched between StartMlaOfPicksCuda and its End, to run at the same time
 };
 
 // Whether lists of this capacity fit.

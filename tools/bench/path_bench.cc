@@ -80,7 +80,8 @@ class Path {
         Printed("path  G %d N %8lld %s %-7s %-11s m %4d  reads %6.0f  select %7.2f us  with "
                 "attention %7.2f us  limit %4.1f %%%s",
                 rank_.ranks, static_cast<long long>(tokens_), Name(dtype), Name(kind), Name(mode),
-                decode.m(), read, select, whole, 100 * limit / whole, right ? "" : "  WRONG"),
+                decode.m(), read, select, whole, 100 * limit / whole,
+                right ? "" : Printed("  WRONG: recall %.4f, error %.2e", recall, error).c_str()),
         {{"bench", "path"},
          {"ranks", rank_.ranks},
          {"tokens", tokens_},
@@ -121,8 +122,6 @@ class Path {
       rank_.host->AllReduce(&meet, 1, Reduce::kMaxI64);
       parts->selector.Start();
     }
-    parts->selector.Select(layer, index_q_.data(), index_w_.data(), caches_.index(layer));
-    if (exchange == nullptr) return;
     SparseMlaParams attention;
     attention.rows = decode.device().tokens;
     attention.heads = static_cast<int32_t>(heads_);
@@ -130,8 +129,13 @@ class Path {
     attention.rope = config_.qk_rope;
     attention.scale = 0.05f;
     attention.q = q_.data();
+    attention.q_is_there = true;
     attention.o = out_.data();
-    exchange->Attend(decode.batch(), decode.device(), parts->selector, caches_.latent(layer),
+    parts->selector.Select(
+        layer, index_q_.data(), index_w_.data(), caches_.index(layer),
+        exchange != nullptr && exchange->TakesPicks(caches_.latent(layer), attention));
+    if (exchange == nullptr) return;
+    exchange->Attend(decode.batch(), decode.device(), &parts->selector, caches_.latent(layer),
                      /*peers_have_written=*/true, attention);
   }
 
