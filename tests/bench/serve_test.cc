@@ -140,7 +140,7 @@ TEST_CASE("weft-bench serve: a long prompt among streams") {
   Script(&bench, 5);
   const Ran ran = Serve(bench,
                         "--mixed --concurrency 3 --prompt-tokens 5 --long-tokens 500 "
-                        "--calm 0.5 --check 0 --json");
+                        "--calm 0.5 --stream-tokens 30 --check 0 --json");
   CHECK(ran.code == 0);
   const json mixed = json::parse(ran.out)["mixed"];
   CHECK(mixed["streams"] == 3);
@@ -186,6 +186,7 @@ TEST_CASE("weft-bench serve: usage mistakes, and a server that is not there") {
   refused("serve --timeout 0", "--timeout");
   refused("serve --rate 5 --concurrency 1,2", "--rate");
   refused("serve --mixed --rate 5", "--mixed");
+  refused("serve --mixed --stream-tokens 7", "--stream-tokens");
   refused("serve --nonsense", "nonsense");
   const Ran help = RunBench("serve --help");
   CHECK(help.code == 0);

@@ -10,6 +10,11 @@ Calls::~Calls() {
 }
 
 std::shared_ptr<Call> Calls::Send(size_t i, const v1::GenerateRequest& request, double due) {
+  if (i >= calls_.size()) {
+    const std::lock_guard lock(mutex_);
+    calls_.resize(i + 1);
+    answers_.resize(i + 1);
+  }
   std::shared_ptr<Call> call = Call::Start(stub_, request, timeout_, due, [this, i](Answer answer) {
     const std::lock_guard lock(mutex_);
     answers_[i] = std::move(answer);

@@ -22,7 +22,7 @@ class Calls {
   Calls(const Calls&) = delete;
   Calls& operator=(const Calls&) = delete;
 
-  // `due`: 0 for now.
+  // `due`: 0 for now. More than `count` have room too.
   std::shared_ptr<Call> Send(size_t i, const v1::GenerateRequest& request, double due = 0);
 
   // Waits until fewer than `most` are on their way. False: not within so many seconds.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -20,49 +21,78 @@ void Tell(const ServeOptions& options, const std::string& sentence) {
   if (!options.quiet) std::cerr << sentence << std::endl;
 }
 
-// Answers that stream until they are cancelled.
+// Answers that stream side by side until they are cancelled. Where one ends the same request goes
+// out again, so that contexts are as long at the end as at the beginning; the first ones are of
+// different lengths, so that they do not all end at once.
 class Streams {
  public:
   Streams(v1::Inference::Stub* stub, const v1::ModelInfo& model, const ServeOptions& options)
       : calls_(stub, static_cast<size_t>(options.concurrency.front()), options.timeout) {
-    const int64_t output = model.max_context() - options.prompt_tokens.high;
-    for (size_t i = 0; i < static_cast<size_t>(options.concurrency.front()); ++i) {
-      streams_.push_back(calls_.Send(
-          i, RandomRequest(options, model, options.prompt_tokens.high, output, options.seed + i)));
+    const auto n = static_cast<size_t>(options.concurrency.front());
+    for (size_t i = 0; i < n; ++i) {
+      requests_.push_back(RandomRequest(options, model, options.prompt_tokens.high,
+                                        options.stream_tokens, options.seed + i));
+      const auto part = options.stream_tokens * static_cast<int64_t>(i + 1);
+      Send(i, std::max<int64_t>(1, part / static_cast<int64_t>(n)));
     }
   }
 
-  // Until every one has so many tokens. False: one has ended, or not within so many seconds.
-  bool Wait(int64_t tokens, double seconds) {
+  // Keeps them going until done() holds. False: one ended early, or it took so many seconds.
+  bool Keep(double seconds, const std::function<bool()>& done) {
     const double end = Now() + seconds;
-    const auto has = [&](const auto& call) { return call->tokens() >= tokens; };
-    const auto ended = [](const auto& call) { return call->ended(); };
-    while (!std::all_of(streams_.begin(), streams_.end(), has)) {
-      if (Now() > end || std::any_of(streams_.begin(), streams_.end(), ended)) return false;
-      Sleep(0.005);
+    while (!done()) {
+      for (size_t i = 0; i < live_.size(); ++i) {
+        const Live& live = live_[i];
+        if (!live.call->ended()) continue;
+        if (live.call->tokens() < live.tokens) return false;
+        Send(i, requests_[i].sampling().max_tokens());
+      }
+      if (Now() > end) return false;
+      Sleep(0.002);
     }
     return true;
   }
+  // So many tokens of every one.
+  bool Started(int64_t tokens) const {
+    return std::all_of(live_.begin(), live_.end(), [&](const Live& live) {
+      return live.again || live.call->tokens() >= std::min(tokens, live.tokens);
+    });
+  }
 
-  // When each one's messages came. Throws when one has ended by itself.
+  // When the messages of each answer came. Throws when one has ended by itself before its time.
   std::vector<Answer> End() {
-    std::vector<bool> early;
-    for (const auto& call : streams_) early.push_back(call->ended());
     calls_.Cancel();
     std::vector<Answer> answers = calls_.Finish();
     for (size_t i = 0; i < answers.size(); ++i) {
       const grpc::Status& status = answers[i].status;
-      if (!early[i] && status.error_code() == grpc::StatusCode::CANCELLED) continue;
+      if (status.ok() || status.error_code() == grpc::StatusCode::CANCELLED) continue;
       throw std::runtime_error(cli::Format("stream %zu of %zu ended early, after %zu tokens: ",
-                                           i + 1, answers.size(), answers[i].ids.size()) +
+                                           slot_[i] + 1, live_.size(), answers[i].ids.size()) +
                                StatusText(status));
     }
     return answers;
   }
 
  private:
+  struct Live {
+    std::shared_ptr<Call> call;
+    int64_t tokens = 0;  // that it will have
+    bool again = false;  // not the first of its stream
+  };
+
+  void Send(size_t i, int64_t tokens) {
+    v1::GenerateRequest request = requests_[i];
+    request.mutable_sampling()->set_max_tokens(static_cast<uint32_t>(tokens));
+    const bool again = i < live_.size();
+    if (!again) live_.emplace_back();
+    live_[i] = {calls_.Send(slot_.size(), request), tokens, again};
+    slot_.push_back(i);
+  }
+
   Calls calls_;
-  std::vector<std::shared_ptr<Call>> streams_;
+  std::vector<v1::GenerateRequest> requests_;  // of each stream
+  std::vector<Live> live_;
+  std::vector<size_t> slot_;  // of each call, its stream
 };
 
 double Ttft(const Answer& answer, const std::string& which) {
@@ -88,12 +118,19 @@ MixedFigures RunMixed(v1::Inference::Stub* stub, const v1::ModelInfo& model,
 
   Tell(options, cli::Format("%d streams alone for %.0f s", mixed.streams, options.calm));
   Streams streams(stub, model, options);
-  const bool started = streams.Wait(8, options.timeout);
+  const bool started = streams.Keep(options.timeout, [&] { return streams.Started(8); });
   const double begin = Now();
-  if (started) Sleep(options.calm);
+  bool well = started && streams.Keep(1e9, [&] { return Now() > begin + options.calm; });
   const double calm_end = Now();
   Tell(options, "the long prompt among them");
-  const Answer among = started ? Ask(stub, salted("among"), options.timeout) : Answer{};
+  Answer among;
+  if (well) {
+    Calls prompts(stub, 1, options.timeout);
+    const std::shared_ptr<Call> call = prompts.Send(0, salted("among"));
+    well = streams.Keep(1e9, [&] { return call->ended(); });
+    if (!well) prompts.Cancel();
+    among = prompts.Finish().front();
+  }
   const double read = among.at.empty() ? calm_end : among.at.front();
   std::vector<double> calm, during;
   for (const Answer& stream : streams.End()) {
@@ -104,6 +141,7 @@ MixedFigures RunMixed(v1::Inference::Stub* stub, const v1::ModelInfo& model,
     }
   }
   if (!started) throw std::runtime_error("the streams did not begin within --timeout");
+  if (!well) throw std::runtime_error("a stream ended before it had all its tokens");
   mixed.ttft_among = Ttft(among, "among the streams");
   mixed.calm = SpreadOf(std::move(calm));
   mixed.during = SpreadOf(std::move(during));

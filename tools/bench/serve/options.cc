@@ -99,6 +99,11 @@ void AddServe(CLI::App* app, ServeOptions* o) {
   serve->add_option("--long-tokens", o->long_tokens, "With --mixed, tokens of the long prompt")
       ->check(CLI::Range(int64_t{1}, kMostTokens))
       ->capture_default_str();
+  serve
+      ->add_option("--stream-tokens", o->stream_tokens,
+                   "With --mixed, tokens of an answer; where it ends, the next one streams")
+      ->check(CLI::Range(int64_t{8}, kMostTokens))
+      ->capture_default_str();
   serve->add_option("--calm", o->calm, "With --mixed, seconds that the streams are measured alone")
       ->check(CLI::Range(0.1, 1e5))
       ->capture_default_str();

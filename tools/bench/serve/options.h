@@ -31,6 +31,7 @@ struct ServeOptions {
   std::string client_id;
   bool mixed = false;
   int64_t long_tokens = 30000;
+  int64_t stream_tokens = 512;
   double calm = 10;  // seconds
   bool json = false;
   bool quiet = false;
