@@ -81,6 +81,8 @@ TEST_CASE("repl: a whole terminal has a prompt") {
   REQUIRE(terminal.Says("Ctrl-D or /bye leaves."));
   terminal.Type("hello\n");
   REQUIRE(terminal.Answers("ok\n"));
+  // Between lines the terminal is its own: a Ctrl-D that came before the prompt would be lost.
+  REQUIRE(terminal.Prompts(3));
   terminal.Type("\x04");
   CHECK(terminal.Wait() == 0);
 }

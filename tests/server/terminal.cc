@@ -68,6 +68,17 @@ bool Terminal::Says(const std::string& text) {
   return Eventually([&] { return Err().find(text) != std::string::npos; });
 }
 
+bool Terminal::Prompts(size_t count) {
+  return Eventually([&] {
+    const std::string screen = Err();
+    size_t found = 0;
+    for (size_t at = screen.find("> "); at != std::string::npos; at = screen.find("> ", at + 1)) {
+      ++found;
+    }
+    return found >= count;
+  });
+}
+
 bool Terminal::Answers(const std::string& text) {
   return Eventually([&] { return Out().find(text) != std::string::npos; });
 }

@@ -20,6 +20,7 @@ class Terminal {
   void Type(const std::string& text);     // "\x03": Ctrl-C, "\x04": Ctrl-D
   bool Says(const std::string& text);     // on stderr, soon
   bool Answers(const std::string& text);  // on stdout, soon
+  bool Prompts(size_t count);             // so often, soon: with `errors_too`
   std::string Out() const { return ReadFile(folder_.path() / "out"); }
   std::string Err();
   int Wait();  // exit code, or -1 when it does not end
