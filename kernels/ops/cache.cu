@@ -64,12 +64,13 @@ void Write(int64_t rows, const float* x, int64_t x_stride, const int64_t* slots,
   WEFT_CUDA_LAUNCHED("write to cache");
 }
 
-// n units of T a row.
+// n units of T a row; zeros where there is none, as whoever travels with it reads them.
 template <typename T>
 __global__ void GatherKernel(const int64_t* slots, int64_t n, const T* cache, T* out) {
-  if (slots[blockIdx.x] < 0) return;
-  const T* from = cache + slots[blockIdx.x] * n;
-  for (int64_t i = threadIdx.x; i < n; i += kThreads) out[blockIdx.x * n + i] = from[i];
+  const int64_t slot = slots[blockIdx.x];
+  for (int64_t i = threadIdx.x; i < n; i += kThreads) {
+    out[blockIdx.x * n + i] = slot < 0 ? T{} : cache[slot * n + i];
+  }
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ struct WriteIndexParams {
 // Copies rows of the cache, unchanged in dtype, to a dense buffer: what the `rows` exchange sends.
 struct GatherLatentParams {
   int64_t count = 0;
-  const int64_t* slots = nullptr;  // [count], page * P + row; CUDA: -1 leaves the row of out alone
+  const int64_t* slots = nullptr;  // [count], page * P + row; CUDA: -1 gives a row of zeros
   LatentCache cache;
   void* out = nullptr;  // [count, RowBytes()]
 };

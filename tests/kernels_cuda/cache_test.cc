@@ -60,7 +60,7 @@ GPU_TEST("write_latent and write_index put rounded rows into their slots, and no
   }
 }
 
-GPU_TEST("gather_latent copies rows unchanged") {
+GPU_TEST("gather_latent copies rows unchanged and leaves none unwritten") {
   Random random(3);
   for (DType dtype : {DType::kBF16, DType::kF32}) {
     for (int32_t width : {48, 576, 19}) {
@@ -72,7 +72,11 @@ GPU_TEST("gather_latent copies rows unchanged") {
         std::vector<char> want;
         const auto bytes = static_cast<int64_t>(width * SizeOf(dtype));
         for (int64_t i = 0; i < count; ++i) {
-          slots.push_back(random.Int(0, 5 * P));
+          slots.push_back(i % 5 == 4 ? -1 : random.Int(0, 5 * P));
+          if (slots.back() < 0) {
+            want.insert(want.end(), static_cast<size_t>(bytes), 0);
+            continue;
+          }
           want.insert(want.end(), cache.begin() + slots.back() * bytes,
                       cache.begin() + (slots.back() + 1) * bytes);
         }
