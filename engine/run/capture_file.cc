@@ -13,6 +13,8 @@ CaptureFile::CaptureFile(const std::string& path)
       part_path_(path + ".part"),
       part_(part_path_, std::ios::binary | std::ios::trunc) {
   if (!part_) Fail(part_path_, errno);
+  // Not only when all is captured.
+  if (std::filesystem::is_directory(path)) Fail(path, EISDIR);
 }
 
 CaptureFile::~CaptureFile() {

@@ -155,6 +155,10 @@ TEST_CASE("a capture that cannot be written is told at once") {
   options.path = "/nowhere/capture";
   CHECK_THROWS_WITH(Captured(&cluster, options),
                     "--capture: cannot write /nowhere/capture.part: No such file or directory");
+  TempDir folder;
+  options.path = folder.path();
+  CHECK_THROWS_WITH(Captured(&cluster, options),
+                    "--capture: cannot write " + options.path + ": Is a directory");
 }
 
 TEST_CASE("a capture that outgrows its disk is told in the end") {

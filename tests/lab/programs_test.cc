@@ -163,6 +163,10 @@ TEST_CASE("weft-lab writes CSV, and says where it cannot write") {
   const Result lost = Call(small + "--csv /nowhere/x.csv");
   CHECK(lost.code == 1);
   CHECK(Has(lost.text, "cannot write /nowhere/x.csv"));
+  // Before the study, which would take minutes.
+  const Result drawn = Call("weft-lab --queries 1000000 --svg /dev/null/x");
+  CHECK(drawn.code == 1);
+  CHECK(Has(drawn.text, "/dev/null/x"));
   const Result unread = Call("weft-lab --captured /nowhere/x.safetensors");
   CHECK(unread.code == 1);
   CHECK(Has(unread.text, "--captured: /nowhere/x.safetensors"));

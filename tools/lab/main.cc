@@ -24,6 +24,15 @@ void Write(const std::filesystem::path& path, const std::string& text) {
   if (!file) throw std::runtime_error("cannot write " + path.string());
 }
 
+// Before a study that may take minutes.
+void CheckOutputs(const Options& options) {
+  if (!options.svg.empty()) std::filesystem::create_directories(options.svg);
+  if (options.csv.empty() || options.csv == "-") return;
+  if (!std::ofstream(options.csv, std::ios::app)) {
+    throw std::runtime_error("cannot write " + options.csv);
+  }
+}
+
 void ShowProgress(const char* what, int64_t done, int64_t all) {
   if (!isatty(STDERR_FILENO)) return;
   std::fprintf(stderr, "\r%s: %lld of %lld fields%s", what, static_cast<long long>(done),
@@ -32,7 +41,6 @@ void ShowProgress(const char* what, int64_t done, int64_t all) {
 
 // Sweeps m, for the figures of each G.
 void Draw(const Spec& asked, const std::filesystem::path& folder) {
-  std::filesystem::create_directories(folder);
   for (int64_t G : asked.ranks) {
     Spec spec = asked;
     spec.ranks = {G};
@@ -58,6 +66,7 @@ int main(int argc, char** argv) {
   const int code = ParseOptions(argc, argv, &options);
   if (code >= 0) return code;
   try {
+    CheckOutputs(options);
     const std::vector<Row> rows =
         Run(options.spec, [](int64_t done, int64_t all) { ShowProgress("study", done, all); });
     if (!options.csv.empty() && options.csv != "-") Write(options.csv, Csv(rows));
