@@ -98,8 +98,20 @@ void CudaForward::ScoreAndSelect(int layer) {
   Linear(indexer.weights_proj, T, normed_.data(), config_.hidden, index_w, Hi);
   const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(Hi) * di));
   ScaleCuda(index_w, T * Hi, scale, exec_);
-  selector_.Select(layer, index_q, index_w, caches_.index(layer),
-                   exchange_.TakesPicks(caches_.latent(layer), AttentionOf()));
+  selector_.Select(layer, index_q, index_w, caches_.index(layer), TakesPicks(layer));
+}
+
+// The ranks meet in a layer's joins before it attends, if everyone has a part of them: then its
+// latents are there even where no lists are exchanged.
+bool CudaForward::MeetsInJoins() const {
+  return options_.partition == Partition::kGather &&
+         *std::min_element(q_lora_.begin(), q_lora_.end()) > 0;
+}
+
+// Layers that take this one's lists attend its entries only where they find the latents there.
+bool CudaForward::TakesPicks(int layer) {
+  if (selector_.SharesLists(layer) && options_.placement.ranks > 1 && !MeetsInJoins()) return false;
+  return exchange_.TakesPicks(caches_.latent(layer), AttentionOf());
 }
 
 SparseMlaParams CudaForward::AttentionOf() {
@@ -115,7 +127,7 @@ SparseMlaParams CudaForward::AttentionOf() {
   return attention;
 }
 
-// Queries of this rank's heads in the space of the latents, [T, H', c + dr].
+// To absorbed_: queries of this rank's heads in the space of the latents, [T, H', c + dr].
 void CudaForward::Absorb(int layer) {
   const int64_t T = device_->tokens;
   const int32_t c = config_.kv_lora, dr = config_.qk_rope, dn = config_.qk_nope;
@@ -145,11 +157,9 @@ void CudaForward::Attend(int layer) {
   const int32_t own_heads = weights_.host().slices.heads.count;
 
   SparseMlaParams attention = AttentionOf();
-  attention.q_is_there = weights.indexer.has_value();  // the selection was launched since
-  // With their lists, or in the join of the queries, if everyone has a part of them.
-  const bool have_met =
-      weights.indexer.has_value() || (options_.partition == Partition::kGather &&
-                                      *std::min_element(q_lora_.begin(), q_lora_.end()) > 0);
+  const bool selects = weights.indexer.has_value();
+  attention.q_is_there = selects && device_->picks > 0;  // the selection was launched since
+  const bool have_met = selects || MeetsInJoins();       // with their lists, or before
   exchange_.Attend(*batch_, *device_, &selector_, caches_.latent(layer), have_met, attention);
   if (hooks_.on_attention) {
     Show(hooks_.on_attention, layer, attention.o, T, int64_t{own_heads} * c);

@@ -55,6 +55,8 @@ class CudaForward {
   void Attend(int layer);
   void Absorb(int layer);
   SparseMlaParams AttentionOf();
+  bool MeetsInJoins() const;
+  bool TakesPicks(int layer);
   // cuda_mlp.cc
   void Experts(int layer);
   void DenseMlp(const LayerWeights& weights);

@@ -38,6 +38,7 @@ void CudaExchange::AttendPartial() {
     p.rows = tokens;
     p.heads = static_cast<int32_t>(heads);
     p.q = GatherQueries(begin, tokens);
+    p.q_is_there = false;
     p.kv = cache_.data;
     p.lists = lists_.data();
     p.list_stride = stride;

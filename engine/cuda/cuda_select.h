@@ -44,12 +44,17 @@ class CudaSelector {
   const PickLists* picks() const { return picks_ ? &*picks_ : nullptr; }
   void UnitePicks();
 
-  // What attention reads, on the device: [T, list_stride] ascending positions, and [T].
+  // Whether a later layer attends this one's lists.
+  bool SharesLists(int layer) const;
+
+  // What attention reads, on the device: [T, list_stride] ascending positions, and [T]. Those of
+  // the last layer that selected; not written where entries or picks did.
   const int32_t* lists() const { return lists_.data(); }
   int64_t list_stride() const { return list_stride_; }
   const int32_t* counts() const { return counts_.data(); }
-  // Beside the lists of picks, rows of the caches (kernels/ops/unite_inbox.h); null where a step
-  // has other lists too, hooks had a word, or the ranks exchanged their lists by a collective.
+  // The same as rows of the caches (kernels/ops/unite_inbox.h), in the order of the lists where
+  // there are such; null where a step has other lists too, hooks had a word, the ranks exchanged
+  // their lists by a collective, or attention had the picks and no later layer shares them.
   const int32_t* entries() const { return entries_ready_ ? entries_.data() : nullptr; }
   // Of one token; waits for the stream.
   std::vector<int32_t> ListOf(int32_t token) const;
@@ -89,8 +94,6 @@ class CudaSelector {
   // Whether attention can do without anything but the picks of this layer.
   bool LeavesPicks() const;
   bool NobodyReadsLists() const;
-  // Whether a later layer attends this one's lists.
-  bool SharesLists(int layer) const;
   UniteParams UniteOf() const;
   UniteParams FirstRoundOf(int layer);
   void RankAgain();
@@ -141,7 +144,6 @@ class CudaSelector {
   std::vector<std::vector<int32_t>> second_;  // [layers], picks with a second round
 
   DeviceBuffer<float> scores_;
-  DeviceBuffer<uint32_t> bins_;  // of scores, [kCountedRows, kScoreBins]; zero between layers
   DeviceBuffer<Item> items_, excluded_;  // [S, capacity], [S]
   DeviceBuffer<int32_t> own_counts_;     // [S]
   DeviceBuffer<uint32_t> wire_, received_;

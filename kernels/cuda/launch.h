@@ -3,11 +3,12 @@
 // launch of a decode step. (CUDA's programmatic dependent launch.)
 //
 // A kernel launched so calls AwaitEarlier in all its threads before it touches memory that an
-// earlier kernel writes, or that an earlier kernel still reads and it writes; and in any case
-// before it ends, so that whoever waits for it has waited for all before. A kernel that calls
-// LetNextStart allows the next one to start, where that one is launched so; without the call it
-// starts at this one's end. Called behind AwaitEarlier, it also says that all before this kernel is
-// there: the next one may read that, though nothing of this kernel's, before it waits itself.
+// earlier kernel writes, or that an earlier kernel still reads and it writes, unless its
+// predecessor started it behind a wait for that kernel (see below); and in any case before it ends,
+// so that whoever waits for it has waited for all before. A kernel that calls LetNextStart allows
+// the next one to start, where that one is launched so; without the call it starts at this one's
+// end. Called behind AwaitEarlier, it also says that all before this kernel is there: the next one
+// may read that, though nothing of this kernel's, before it waits itself.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -117,7 +117,8 @@ __global__ void __launch_bounds__(kFolds * 4 * kColumns)
     }
 #pragma unroll 4
     for (int j = fold + kAhead * kFolds; j < shares; j += kFolds) {
-      add(j, weights[0][j] >= 0 ? from[int64_t{j} * kPieces * 256] : float4{});
+      const bool read = weights[0][j] >= 0 || (both && weights[1][j] >= 0);
+      add(j, read ? from[int64_t{j} * kPieces * 256] : float4{});
     }
     if (fold > 0) folded[fold - 1][within] = o;
     __syncthreads();

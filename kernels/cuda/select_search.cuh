@@ -14,13 +14,14 @@ struct Search {
   uint32_t need, inside;
   int slot_bits;  // slots have no more
 
-  // Bits that are alike in all slots tell nothing.
+  // Behind the key: bits that are alike in all slots tell nothing.
   __device__ void SkipAlike() {
     if (shift != 32) return;
     prefix = ((prefix + 1) << (32 - slot_bits)) - 1;
     shift = slot_bits;
   }
-  __device__ int bits() const { return min(kBits, shift); }  // of the next digit
+  // Of the next digit, which ends where the key does.
+  __device__ int bits() const { return min(kBits, shift > 32 ? shift - 32 : shift); }
   __device__ bool Has(uint64_t rank) const { return rank >> shift == prefix; }
   __device__ uint32_t Digit(uint64_t rank) const {
     return static_cast<uint32_t>(rank >> (shift - bits())) & ((1u << bits()) - 1);

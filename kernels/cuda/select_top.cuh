@@ -26,7 +26,7 @@ __device__ void CountFirst(const Chunk<kKept>& chunk, const Team& team, Shared<k
   chunk.ForEach([&](uint32_t, const uint32_t(&key)[4], int n) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      if (j < n) atomicAdd(&s->search.bins[key[j] >> (32 - kScoreBinBits)], 1u);
+      if (j < n) atomicAdd(&s->search.bins[ScoreBin(key[j])], 1u);
     }
   });
   __syncthreads();

@@ -244,11 +244,12 @@ __global__ void __launch_bounds__(256, 1)
   const int shares = gridDim.y, share = blockIdx.y;
   if (!p.q_is_there) AwaitEarlier();
   LoadQueries(p, row, head0, s.q);
-  if (!Lists::kPicked) AwaitEarlier();
+  if (!Lists::kPicked) AwaitEarlier();  // the lists are the last kernel's
   const Lists lists(p, row);
   const int tiles = lists.Tiles();
   const int begin = static_cast<int>(int64_t{tiles} * share / shares);
   const int end = static_cast<int>(int64_t{tiles} * (share + 1) / shares);
+  // Packets say themselves when they are there. Who counts them beside this reads packets too.
   if (Lists::kPicked && !lists.ByInbox()) AwaitEarlier();
   LetNextStart();
   if (begin == end && shares == 1 && !fresh) return;

@@ -5,7 +5,8 @@
 // need no order among themselves. Any of them says, to whoever acquires it, that what its rank
 // wrote in earlier kernels is there. Rows have two halves of an inbox, used in turn: a peer writes
 // a half again only after its own wait for the other one, which this rank filled after it had read
-// the first. Epochs count the exchanges of a row, on all ranks alike.
+// the first. Who waits may fill a GPU, so ranks that share one have no inboxes. Epochs count the
+// exchanges of a row, on all ranks alike.
 #pragma once
 
 #include <cstdint>

@@ -212,25 +212,50 @@ TEST_CASE("deterministic wide models on the GPU: batches and chunks do not show 
 
 TEST_CASE("wide graphs: decode by graphs gives what eager steps give") {
   WEFT_NEEDS_GPU();
+  const int ranks = GENERATE(1, 2);
+  const bool glm = GENERATE(false, true);  // with layers that share lists
+  const std::string mode = GENERATE("exact", "interleaved", "certified");
+  const Partition partition = GENERATE(Partition::kGather, Partition::kReduceSplit);
+  if (ranks == 1 && partition != Partition::kGather) return;
+  CAPTURE(ranks, glm, mode, Name(partition));
   const TempDir model;
-  MakeModel(WideConfig(false), model.path(), {.seed = 3});
-  ClusterOptions options{model.path(), 1};
+  MakeModel(WideConfig(glm), model.path(), {.seed = 3});
+  ClusterOptions options{model.path(), ranks};
   options.kv = options.index = DType::kBF16;
+  options.partition = partition;
   options.page_tokens = 64;
   options.positions = 8192;
+  const int32_t m = ranks == 1 ? 128 : 80;
   const auto run = [&](bool graphs) {
     options.graphs = graphs;
     Cluster cluster(OnGpu(options));
     Driver driver(&cluster);
     std::vector<EngineRequest> requests;
     for (int32_t length : {20, 127, 128, 300, 700}) {
-      requests.push_back(Ask(Ids(length), 40, Exact(cluster)));
+      requests.push_back(Ask(Ids(length), 40,
+                             mode == "exact"         ? Exact(cluster)
+                             : mode == "interleaved" ? Interleaved(cluster, m)
+                                                     : Certified(cluster, m)));
     }
     std::vector<std::vector<int32_t>> tokens;
     for (const Outcome& outcome : driver.Run(requests)) tokens.push_back(outcome.tokens);
     return tokens;
   };
-  CHECK(run(false) == run(true));
+  const auto want = run(false), got = run(true);
+  if (ranks == 1) {
+    CHECK(got == want);
+    return;
+  }
+  // Attention adds up a union in another order where it need not be sorted, and a random model's
+  // tokens flip with any rounding; wrong rows would differ at once, but for the first request,
+  // which selects nothing.
+  size_t alike = 0;
+  for (size_t r = 0; r < want.size(); ++r) {
+    alike += static_cast<size_t>(
+        std::mismatch(want[r].begin(), want[r].end(), got[r].begin()).first - want[r].begin());
+  }
+  CAPTURE(alike);
+  CHECK(alike >= 70);  // of 200
 }
 
 }  // namespace weft::test

@@ -25,6 +25,7 @@ struct Lists {
 struct Row {
   std::vector<int32_t> list, entries;
   int32_t ahead = 0, failed = 0;
+  Item excluded;  // the rank's own
 };
 
 int32_t ModeOf(int row) { return row % 3; }
@@ -32,6 +33,7 @@ int32_t ModeOf(int row) { return row % 3; }
 // What is asked for: of an exchange, in turns.
 enum class Wanted { kLists, kEntries, kFigures };
 Wanted WantedOf(int layer) { return static_cast<Wanted>(layer % 3); }
+bool Beside(int layer) { return layer % 2 == 1; }
 
 // The foremost `m` of the rank's positions, and the one behind them.
 std::vector<Item> Foremost(const Lists& c, int rank, const std::vector<float>& scores, int32_t m,
@@ -51,8 +53,9 @@ std::vector<Row> Want(const Lists& c, int row, const std::vector<float>& scores,
   const int32_t mode = ModeOf(row);
   std::vector<Item> all;
   Item foremost;
+  std::vector<Item> left_out(static_cast<size_t>(c.placement.ranks));
   for (int g = 0; g < c.placement.ranks; ++g) {
-    Item excluded;
+    Item& excluded = left_out[static_cast<size_t>(g)];
     const auto items = Foremost(c, g, scores, mode == UniteMode::kBest ? c.topk : c.m, &excluded);
     all.insert(all.end(), items.begin(), items.end());
     if (Precedes(excluded, foremost)) foremost = excluded;
@@ -66,6 +69,7 @@ std::vector<Row> Want(const Lists& c, int row, const std::vector<float>& scores,
   std::vector<Row> rows(static_cast<size_t>(c.placement.ranks));
   for (int g = 0; g < c.placement.ranks; ++g) {
     Row& r = rows[static_cast<size_t>(g)];
+    r.excluded = left_out[static_cast<size_t>(g)];
     for (const Item& item : all) {
       const bool counts = mode == UniteMode::kBest || Precedes(item, foremost);
       r.ahead += counts && c.placement.Rank(item.index) == g ? 1 : 0;
@@ -215,7 +219,7 @@ class Ranks {
     p.inbox = InboxOf(rank);
     p.entries = r.entries.data();
     p.united = r.united.data();
-    p.beside = layer % 2 == 1;
+    p.beside = Beside(layer);
     if (WantedOf(layer) != Wanted::kLists) p.unite.lists = nullptr;
     if (WantedOf(layer) == Wanted::kFigures) p.entries = nullptr;
     UniteInboxCuda(p, Context().exec());
@@ -240,6 +244,12 @@ class Ranks {
         Check(r.ahead.Host()[s] == want[g].ahead, where + ", ahead");
         Check(r.failed.Host()[s] == want[g].failed, where + ", failed");
         Check(static_cast<size_t>(r.united.Host()[s]) == want[g].list.size(), where + ", united");
+        Item excluded = want[g].excluded;
+        if (Beside(layer) && excluded.index >= 0) {  // as select_top left it
+          excluded.index = static_cast<int32_t>(c_.placement.Slot(excluded.index));
+        }
+        const Item got = r.excluded.Host()[s];
+        Check(got.key == excluded.key && got.index == excluded.index, where + ", excluded");
         if (WantedOf(layer) == Wanted::kFigures) continue;
         Check(static_cast<size_t>(r.counts.Host()[token]) == want[g].list.size(),
               where + ", count");
