@@ -14,7 +14,6 @@ constexpr milliseconds kTick(20);
 // this long.
 constexpr milliseconds kSameEngine(500);
 constexpr int kSuspectAfter = 2;  // losses without anything new
-constexpr int kDeaths = 3;        // see the header
 constexpr size_t kMostNewcomers = 1024;
 
 // Whether `engine` was alive after the request lost its own.
@@ -27,8 +26,9 @@ bool Fits(const EngineLink::State& engine, const WaitingRoom::Record& record) {
 
 }  // namespace
 
-WaitingRoom::WaitingRoom(EnginePool* pool, std::chrono::duration<double> timeout)
-    : pool_(pool), timeout_(timeout), thread_([this] { Run(); }) {}
+WaitingRoom::WaitingRoom(EnginePool* pool, std::chrono::duration<double> timeout,
+                         int most_deaths)
+    : pool_(pool), timeout_(timeout), most_deaths_(most_deaths), thread_([this] { Run(); }) {}
 
 WaitingRoom::~WaitingRoom() {
   {
@@ -116,13 +116,13 @@ void WaitingRoom::Send(Entry* entry, const EngineLink::State& engine,
   Record& record = entry->record;
   const bool died = record.life != 0 && engine.life != record.life;
   if (record.on_trial && died) ++record.deaths;
-  if (record.deaths >= kDeaths) {
+  if (most_deaths_ > 0 && record.deaths >= most_deaths_) {
     lock->unlock();
     entry->guest->OnNoEngine(
         {grpc::StatusCode::INTERNAL,
          fmt::format("{} engines in a row died when this request ran on them; it is not sent to "
                      "another",
-                     kDeaths)});
+                     record.deaths)});
     return;
   }
   if (record.life != 0) ++replays_;

@@ -4,7 +4,7 @@
 // A request that crashes its engine must not crash one after another for ever. One that lost two
 // engines in a row without anything new from either is a suspect. Suspects are sent one at a time,
 // the next when the one before brought something new or ended, while all others go on freely. When
-// three engines died while a request was the suspect being tried, it ends with INTERNAL.
+// `most_deaths` engines died while a request was the suspect being tried, it ends with INTERNAL.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -43,7 +43,8 @@ class WaitingRoom {
   };
 
   // `pool` must outlive it. A wait ends with UNAVAILABLE after `timeout`; 0: nothing waits.
-  WaitingRoom(EnginePool* pool, std::chrono::duration<double> timeout);
+  // most_deaths: 0: without end.
+  WaitingRoom(EnginePool* pool, std::chrono::duration<double> timeout, int most_deaths);
   ~WaitingRoom();
 
   bool open() const { return timeout_.count() > 0; }
@@ -70,6 +71,7 @@ class WaitingRoom {
 
   EnginePool* const pool_;
   const std::chrono::duration<double> timeout_;
+  const int most_deaths_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::list<Entry> waiting_;  // in order of arrival here

@@ -222,6 +222,10 @@ class Parser {
     Add("--replay-timeout", o.replay_timeout_seconds,
         "Seconds that a request waits for the next engine when its own is lost; 0: it ends",
         NumberAbove(0, 1e6, true));
+    Add("--give-up-after", o.most_deaths,
+        "Engines in a row that may die with a request that is suspected of it, and so tried alone, "
+        "before it ends with INTERNAL; 0: it never does",
+        IntegerBetween(0, 1000000));
     Add("--stream-buffer", stream_buffer_,
         "What may wait for one client that reads slowly; then its request pauses",
         SizeBetween(int64_t{1} << 10, int64_t{1} << 30));

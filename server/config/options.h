@@ -24,6 +24,7 @@ struct Options {
   std::vector<EngineFlag> engine_flags;  // only those that were given
   double drain_timeout_seconds = 30;
   double replay_timeout_seconds = 300;
+  int most_deaths = 3;
   size_t stream_buffer = 64 << 10;  // bytes that may wait for one client
   double stall_timeout_seconds = 120;
   double keepalive_seconds = 60;

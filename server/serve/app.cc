@@ -26,7 +26,8 @@ App::App(const Options& options)
           std::max<size_t>(1, options.engines.size()),
           [this](const engine::v1::EngineInfo& info) { return Refuse(info); },
           [this](const EngineLink& link) { OnEngineChanged(link); }),
-      room_(&engines_, std::chrono::duration<double>(options.replay_timeout_seconds)),
+      room_(&engines_, std::chrono::duration<double>(options.replay_timeout_seconds),
+            options.most_deaths),
       frontend_{text_, engines_, room_, gate_, model_name_, options.stream_buffer},
       stall_watch_(&gate_, std::chrono::duration<double>(options.stall_timeout_seconds)) {}
 

@@ -81,6 +81,7 @@ TEST_CASE("options: mistakes exit with 2 and a sentence with rule and value") {
       {{"--partition", "sum"}, "--partition", "gather, reduce"},
       {{"--experts", "none"}, "--experts", "auto, split, whole"},
       {{"--replay-timeout", "-1"}, "--replay-timeout", "got '-1'"},
+      {{"--give-up-after", "-1"}, "--give-up-after", "got '-1'"},
       {{"--stream-buffer", "lots"}, "--stream-buffer", "got 'lots'"},
       {{"--stream-buffer", "100"}, "--stream-buffer", "must be from 1024 to 1073741824 bytes"},
       {{"--stream-buffer", "2GiB"}, "--stream-buffer", "got '2GiB'"},
