@@ -96,7 +96,7 @@ TEST_CASE("a client that stops reading ends with RESOURCE_EXHAUSTED while others
   while (bench.engine->running() == 2 || others < 1000) {
     REQUIRE(other->Read(&response));
     others += response.delta().token_ids_size();
-    REQUIRE(std::chrono::steady_clock::now() - begin < seconds(20));
+    REQUIRE(std::chrono::steady_clock::now() - begin < seconds(120));  // a sanitizer takes long
   }
   CHECK(bench.engine->running() == 1);
   CHECK(bench.app->running() == 2);  // its status waits behind what it did not read
