@@ -26,8 +26,7 @@ bool Fits(const EngineLink::State& engine, const WaitingRoom::Record& record) {
 
 }  // namespace
 
-WaitingRoom::WaitingRoom(EnginePool* pool, std::chrono::duration<double> timeout,
-                         int most_deaths)
+WaitingRoom::WaitingRoom(EnginePool* pool, std::chrono::duration<double> timeout, int most_deaths)
     : pool_(pool), timeout_(timeout), most_deaths_(most_deaths), thread_([this] { Run(); }) {}
 
 WaitingRoom::~WaitingRoom() {
