@@ -1,9 +1,9 @@
 // Selection of the m best of a row by a team of blocks, each with a contiguous chunk of its slots.
 //
-// A count by the first 12 bits of the order key (index_scores', or made here) says in which bin the
-// excluded item lies, the (m + 1)-th in the order. Where the bin holds many items, the team counts
-// them by their next bits, and so on; when few are left, each block lists its own for all to see,
-// and finds the excluded item's rank among all of them by itself. What precedes it is chosen.
+// A count by the first 12 bits of the order key (made with the scores, or here) says in which bin
+// the excluded item lies, the (m + 1)-th in the order. Where the bin holds many items, the team
+// counts them by their next bits, and so on; when few are left, each block lists its own for all to
+// see, and finds the excluded item's rank among all of them by itself. What precedes it is chosen.
 // Counts per block and per warp give every item its place in ascending slot. Nothing depends on
 // timing: the list's order varies, what is read off it does not.
 #pragma once
