@@ -8,6 +8,7 @@
 #include "server/text/model_text.h"
 #include "tests/server/bench.h"
 #include "tests/server/terminal.h"
+#include "tools/client/prefill_line.h"
 
 namespace weft::server {
 namespace {
@@ -85,6 +86,33 @@ TEST_CASE("repl: a whole terminal has a prompt") {
   REQUIRE(terminal.Prompts(3));
   terminal.Type("\x04");
   CHECK(terminal.Wait() == 0);
+}
+
+TEST_CASE("repl: a terminal shows how far the prompt is read until the answer comes") {
+  Bench bench;
+  FakeScript script = Saying("ok");
+  script.prefill = {1, 2, 3, 4};
+  script.prefill_delay = milliseconds(250);
+  bench.engine->set_script(script);
+  Terminal terminal(bench.app->address(), {}, true);
+  REQUIRE(terminal.Prompts(1));
+  terminal.Type("hello\n");
+  REQUIRE(terminal.Says("\r\x1b[Kreading the prompt: "));
+  REQUIRE(terminal.Says(" s left\r\x1b[K"));  // it gives way
+  REQUIRE(terminal.Answers("ok\n"));
+  REQUIRE(terminal.Prompts(2));
+  terminal.Type("\x04");
+  CHECK(terminal.Wait() == 0);
+}
+
+TEST_CASE("repl: how far a prompt is read is told with the time that is left") {
+  client::PrefillLine line;
+  CHECK(line.Text(300, 30000, 2) == "reading the prompt: 1 % of 30000 tokens");
+  CHECK(line.Text(3300, 30000, 12) == "reading the prompt: 11 % of 30000 tokens, about 89 s left");
+  CHECK(line.Text(29999, 30000, 101) == "reading the prompt: 99 % of 30000 tokens, about 0 s left");
+  // Another engine begins anew: no speed is known of it.
+  CHECK(line.Text(500, 30000, 103) == "reading the prompt: 1 % of 30000 tokens");
+  CHECK(line.Text(1000, 30000, 104) == "reading the prompt: 3 % of 30000 tokens, about 58 s left");
 }
 
 TEST_CASE("repl: a text of several lines") {

@@ -149,6 +149,9 @@ class Client::Asking {
     came_ = true;
     if (response.has_started() && position_.started()) listener_.notice("(going on)");
     position_.Take(response);
+    if (response.has_prefill()) {
+      listener_.prefill(response.prefill().done(), response.prefill().total());
+    }
     if (response.has_complete()) outcome_.complete = response.complete();
     const std::string& reasoning = response.delta().reasoning();
     const std::string& text = response.delta().text();
