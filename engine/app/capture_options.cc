@@ -2,6 +2,8 @@
 
 #include <stdexcept>
 
+#include "engine/app/option_checks.h"
+
 namespace weft {
 
 void AddCaptureOptions(CLI::App& app, CaptureTexts* texts, CaptureOptions* options) {
@@ -19,7 +21,7 @@ void AddCaptureOptions(CLI::App& app, CaptureTexts* texts, CaptureOptions* optio
       ->capture_default_str();
   app.add_option("--capture-limit", options->limit,
                  "most tensor bytes in the file, as 512MB; what comes later is left out")
-      ->transform(CLI::AsSizeValue(true))
+      ->transform(MemorySize(0))
       ->capture_default_str();
 }
 

@@ -61,7 +61,7 @@ std::vector<EngineFlagRule> SchedulerFlagRules() {
        NumberAbove(0, 1e6, true)},
       {"--max-step-ms", "The same as a time, in ms; 0: no limit", "0", NumberAbove(0, 1e6, true)},
       {"--priority-aging", "Seconds of waiting that count as one priority more", "30",
-       NumberAbove(0, 1e6, false)},
+       NumberAbove(1e-3, 1e6, true)},
       {"--prefix-cache", "Keep prompts' caches for prompts that begin alike: on or off", "on",
        OneOf({"on", "off"})},
       {"--max-waiting", "Requests that may wait in the engine", "1024", IntegerBetween(0, 1 << 30)},
