@@ -34,6 +34,11 @@ Status Choice::Resume(const v1::ResumedChoice& told) {
   return status;
 }
 
+void Choice::Lead(int further) {
+  state_.request.set_has_place(false);
+  state_.request.set_further_choices(further);
+}
+
 void Choice::Skip(const EngineLink::State& engine) {
   started_ = over_ = true;
   engine_ = engine;
@@ -118,6 +123,7 @@ void Choice::OnEngineDone(const Status& status, int64_t retry_after_ms) {
   spdlog::warn("request {} waits for the next engine with {} tokens out: {}", state_.id,
                state_.committed.size(), OneLine(loss_));
   ++state_.replays;
+  state_.request.set_has_place(true);
   GoOnBehind(&state_);
   Wait();
 }
