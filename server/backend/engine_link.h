@@ -36,10 +36,12 @@ class EngineLink {
     int of_others = 0;  // requests that it had beside ours, when it was asked
   };
 
-  // `refuse` looks at an engine that answers and returns "" or why it cannot be used; `changed` is
-  // called, without locks, whenever ready() changes.
-  EngineLink(std::function<std::string(const engine::v1::EngineInfo&)> refuse,
-             std::function<void()> changed);
+  // Looks at what an engine answers and returns "" or why it cannot be used; null: it does not
+  // answer.
+  using Judge = std::function<std::string(const engine::v1::EngineInfo*)>;
+
+  // `judge` and `changed` are called without locks; `changed` whenever ready() changes.
+  EngineLink(Judge judge, std::function<void()> changed);
   ~EngineLink();
 
   // From now on the engine at HOST:PORT is the one; tries for as long as it takes.
@@ -47,6 +49,7 @@ class EngineLink {
   void Disconnect(const std::string& why);
 
   State state() const;
+  std::string target() const;
   bool ready() const { return state().ready; }
   // Times that an engine became ready after the first.
   int64_t restarts() const;
@@ -59,11 +62,12 @@ class EngineLink {
   void Probe(const std::shared_ptr<EngineChannel>& channel);
   void Publish(const std::shared_ptr<EngineChannel>& channel, State next);
 
-  const std::function<std::string(const engine::v1::EngineInfo&)> refuse_;
+  const Judge judge_;
   const std::function<void()> changed_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   State state_;
+  std::string target_;
   int64_t lives_ = 0;
   bool suspect_ = false;
   bool stopping_ = false;
