@@ -40,7 +40,7 @@ def wait_until_ready(server, log, seconds):
 
 def explain_part(name, figures):
     pairs, covered = figures["pairs"], figures.get("pairs_covered")
-    print(f"  {name}: {pairs} times a query in a layer saw more tokens than it may select.")
+    print(f"  {name}: {pairs} times a query in a layer had to leave tokens out.")
     print(f"    Attention then read {figures['mean_union']:.0f} tokens on average.")
     if covered is not None:
         print(f"    The union held the whole exact top-K in {covered} of them: {covered / pairs:.2%}.")
