@@ -71,6 +71,10 @@ TEST_CASE("weft-plan select makes tables and knows the context") {
       Call("weft-plan select --top-k 2048 --ranks 8 --context 4096 --json").text);
   CHECK(json["m_context"] == 288);  // half of the context: far less varied than 302
   CHECK(json["m_exact"] == 302);
+  const auto near = nlohmann::json::parse(  // a list or so from the whole context
+      Call("weft-plan select --top-k 2048 --ranks 8 --context 2200 --json").text);
+  CHECK(near["certified_cheapest"]["further_tokens"].get<double>() <
+        json["certified_cheapest"]["further_tokens"].get<double>());
   const auto trivial = nlohmann::json::parse(
       Call("weft-plan select --top-k 2048 --ranks 8 --context 1000 --json").text);
   CHECK(trivial["everything_selected"] == true);
