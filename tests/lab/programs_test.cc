@@ -3,6 +3,7 @@
 
 #include <array>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -122,6 +123,7 @@ TEST_CASE("bad values end with code 2, the rule and the value") {
       {"weft-lab --mode fast", "--mode must be of exact", "'fast'"},
       {"weft-lab --m 0", "--m must be an integer from 1", "'0'"},
       {"weft-lab --captured x --field ties", "--field is of synthetic fields", ""},
+      {"weft-lab --captured ,", "--captured must be files with commas", "','"},
       {"weft-lab --by-layer", "--by-layer needs --captured", ""},
       {"weft-engine --model x --capture-queries 2.5", "--capture-queries: must be all, a share",
        "'2.5'"},
@@ -187,6 +189,25 @@ TEST_CASE("a capture of requests that select nothing says so, and the lab why it
   const Result lab = Call("weft-lab --captured " + (folder / "capture"));
   CHECK(lab.code == 1);
   CHECK(Has(lab.text, "weft-lab: --captured: " + (folder / "capture") + " holds no scores: "));
+}
+
+TEST_CASE("weft-lab refuses captured scores that are no numbers, and a file given twice") {
+  weft::test::TempDir folder;
+  const std::string file = folder / "capture";
+  std::string header = R"({"__metadata__":{"format":"weft-capture-1","index_topk":"1"},)"
+                       R"("scores.1.0.1":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  const float scores[] = {1, std::nanf("")};
+  weft::test::WriteFile(
+      file, weft::test::SafetensorsBytes(header, {reinterpret_cast<const char*>(scores), 8}));
+  const Result spoilt = Call("weft-lab --captured " + file);
+  CHECK(spoilt.code == 1);
+  CHECK(Has(spoilt.text, "weft-lab: --captured: " + file +
+                             " has a score that is no finite number (nan): tensor scores.1.0.1 at "
+                             "position 1;"));
+  const Result twice = Call("weft-lab --captured " + file + "," + file);
+  CHECK(twice.code == 1);
+  CHECK(Has(twice.text, "weft-lab: --captured: " + file + " is given twice\n"));
 }
 
 TEST_CASE("weft-engine says where it cannot write a capture") {
