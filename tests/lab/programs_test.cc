@@ -132,6 +132,15 @@ TEST_CASE("bad values end with code 2, the rule and the value") {
       {"weft-engine --model x --capture y --capture-data keys",
        "--capture-data: must be scores, logits or both", "'keys'"},
       {"weft-engine --model x --capture-data both", "--capture: is required by the other", ""},
+      {"weft-engine --model x --capture-limit 1MB", "--capture: is required by the other", ""},
+      {"weft-engine --model x --capture y --capture-limit 0",
+       "--capture-limit: must be a size such as 512MB, 4GiB or a number of bytes, at least 1, got "
+       "'0'; a capture always has a limit",
+       ""},
+      {"weft-engine --model x --capture y --capture-limit much", "--capture-limit: must be a size",
+       "'much'"},
+      {"weft-engine --model x --kv-memory -1", "--kv-memory: must be a size", "'-1'"},
+      {"weft-engine --model x --exchange-memory 0", "--exchange-memory: must be a size", "'0'"},
       {"weft-engine --model x --backend cuda --margin auto", "--margin: auto is for --backend cpu",
        ""},
       {"weft-lab --position middle", "--position must be end or any", "'middle'"},
@@ -189,6 +198,13 @@ TEST_CASE("a capture of requests that select nothing says so, and the lab why it
   const Result lab = Call("weft-lab --captured " + (folder / "capture"));
   CHECK(lab.code == 1);
   CHECK(Has(lab.text, "weft-lab: --captured: " + (folder / "capture") + " holds no scores: "));
+  const Result limited = Call(
+      "weft-engine --model " WEFT_SOURCE_DIR "/deploy/models/demo --script " + (folder / "script") +
+      " --log-level warn --capture-data logits --capture-limit 100 --capture " +
+      (folder / "capture"));
+  CHECK(limited.code == 0);
+  CHECK(Has(limited.text, "capture: nothing was captured in " + (folder / "capture") +
+                              ": every tensor is longer than --capture-limit (100 bytes)"));
 }
 
 TEST_CASE("weft-lab refuses captured scores that are no numbers, and a file given twice") {
