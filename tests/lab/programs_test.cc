@@ -143,6 +143,8 @@ TEST_CASE("bad values end with code 2, the rule and the value") {
       {"weft-engine --model x --exchange-memory 0", "--exchange-memory: must be a size", "'0'"},
       {"weft-engine --model x --backend cuda --margin auto", "--margin: auto is for --backend cpu",
        ""},
+      {"weft-make-model random x y --shard-size 0", "--shard-size: Value 0 not in range 1", ""},
+      {"weft-make-model random x y --shard-size -1", "--shard-size: Value ", "not in range 1"},
       {"weft-lab --position middle", "--position must be end or any", "'middle'"},
   };
   for (const auto& bad : cases) {

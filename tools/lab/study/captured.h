@@ -24,8 +24,8 @@ struct CapturedPair {
 
 class Captured {
  public:
-  // Adds a file's pairs. Throws std::runtime_error for what is no capture, has no scores, or was read
-  // before (under any name): its pairs would count twice.
+  // Adds a file's pairs. Throws std::runtime_error for what is no capture, has no scores, or was
+  // read before (under any name): its pairs would count twice.
   void Read(const std::string& path);
   // Throws std::runtime_error for the first score that is NaN or infinite: it has no place in an
   // order that means anything. Reads all scores of the pairs that are left.
