@@ -53,7 +53,10 @@ class GenerateStream final : public ReplyReactor,
   void Hold() { self_ = shared_from_this(); }
 
   void Start(Admission admission) {
-    request_ = std::move(admission.request);
+    {
+      const std::lock_guard lock(mutex_);  // the client may leave meanwhile
+      request_ = std::move(admission.request);
+    }
     if (admission.status.ok() && !Enter()) {
       admission.status = Status(StatusCode::UNAVAILABLE, "the server is draining");
     }
