@@ -2,7 +2,6 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <cstdint>
 
 namespace weft {
 
@@ -10,8 +9,5 @@ constexpr double kMostSeconds = 1e6;
 
 // A finite number from `low` (itself only with `low_included`) to `high`.
 CLI::Validator NumberIn(double low, double high, bool low_included);
-
-// A size such as 512MiB or 8GiB (1 KB is 1000), made bytes; at least `least`.
-CLI::Validator MemorySize(int64_t least);
 
 }  // namespace weft

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/config/checks.h"
+#include "server/config/engine_mistakes.h"
 #include "server/text/chat/encodings.h"
 
 namespace weft::server {
@@ -78,9 +79,9 @@ std::vector<EngineFlagRule> MachineFlagRules() {
       {"--kv-dtype", "Latent cache: bf16, fp32 or fp8", "bf16", OneOf({"bf16", "fp32", "fp8"})},
       {"--index-dtype", "Index keys: bf16, fp32 or fp8", "bf16", OneOf({"bf16", "fp32", "fp8"})},
       {"--kv-memory",
-       "Memory for the caches of one rank, such as 8GiB; by default room for four longest contexts "
-       "within 40 % of what is free",
-       "", MemorySize()},
+       "Memory for the caches of one rank, such as 8GiB; 0: room for four longest contexts within "
+       "40 % of what is free",
+       "0", MemorySize(0)},
       {"--threads", "Threads of one rank; 0: the cores over the ranks of the host", "0",
        IntegerBetween(0, 1024)},
       {"--backend", "Where the ranks compute: auto, cpu or cuda; auto takes GPUs if all have one",
@@ -104,8 +105,8 @@ std::vector<EngineFlagRule> MachineFlagRules() {
       {"--experts", "With --partition reduce, experts auto, split over the ranks or whole", "auto",
        OneOf({"auto", "split", "whole"})},
       {"--page-tokens", "P, tokens of a cache page on one rank, a multiple of 16 and of b", "64",
-       IntegerBetween(16, 4096)},
-      {"--exchange-memory", "Workspace of the exchange per rank", "64MiB", MemorySize()},
+       MultipleBetween(16, 16, 4096)},
+      {"--exchange-memory", "Workspace of the exchange per rank", "64MiB", MemorySize(1)},
       {"--startup-timeout", "Seconds the ranks wait for one another at start", "600",
        NumberAbove(0, 1e6, false)},
       {"--step-timeout", "Seconds a collective may take before the engine gives up", "300",
@@ -115,9 +116,8 @@ std::vector<EngineFlagRule> MachineFlagRules() {
 
 Check SizeBetween(int64_t low, int64_t high) {
   return [=](const std::string& value) {
-    if (std::string error = MemorySize()(value); !error.empty()) return error;
-    if (value.size() < 16 && low <= ParsedSize(value) && ParsedSize(value) <= high)
-      return std::string();
+    if (std::string error = MemorySize(0)(value); !error.empty()) return error;
+    if (low <= ParsedSize(value) && ParsedSize(value) <= high) return std::string();
     return "must be from " + std::to_string(low) + " to " + std::to_string(high) + " bytes; got '" +
            value + "'";
   };
@@ -269,6 +269,9 @@ class Parser {
       return Mistake(options_.engine_flags.front().name +
                      ": is an option of an engine that weft-server starts, and --engine names one "
                      "that already runs; give the option to that engine");
+    }
+    if (const std::string mistake = EngineMistake(engine_values_); !mistake.empty()) {
+      return Mistake(mistake);
     }
     options_.stream_buffer = static_cast<size_t>(ParsedSize(stream_buffer_));
     options_.effective = Effective(app_);

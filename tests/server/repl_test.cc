@@ -67,9 +67,29 @@ TEST_CASE("repl: questions and the commands that set something") {
   terminal.Type("/set temperature 0.7\n/show\n");
   REQUIRE(terminal.Says("Parameters are set by /set parameter temperature 0.7.\n"));
   REQUIRE(terminal.Says("There is /show info, parameters and system.\n"));
+  terminal.Type("/stats maybe\n/stats on\n/stats off\n/clear all\n/bye now\n");
+  REQUIRE(
+      terminal.Says("There is /stats, /stats on and /stats off; got 'maybe'.\n"
+                    "Figures are on.\nFigures are off.\n"
+                    "/clear takes nothing behind it; got 'all'.\n"
+                    "/bye takes nothing behind it; got 'now'.\n"));
   terminal.Type("/quit\n");
   CHECK(terminal.Wait() == 0);
   CHECK(terminal.Out() == "An answer.\nAn answer.\nAn answer.\n");
+}
+
+TEST_CASE("repl: figures of dense attention name no K and no m") {
+  Bench bench;
+  bench.engine->set_script(Saying("ok"));
+  engine::v1::EngineInfo info = bench.engine->info();
+  info.mutable_defaults()->set_mode(engine::v1::DENSE);
+  info.mutable_defaults()->set_m(0);
+  bench.engine->set_info(info);
+  Terminal terminal(bench.app->address(), {"--stats"});
+  terminal.Type("hello\n");
+  REQUIRE(terminal.Says("\nselection: dense, G=4 ranks\n"));
+  terminal.Type("/bye\n");
+  CHECK(terminal.Wait() == 0);
 }
 
 TEST_CASE("repl: a whole terminal has a prompt") {
@@ -167,6 +187,15 @@ TEST_CASE("repl: documents and saving and loading") {
   terminal.Type("/file " + (folder.path() / "latin1.txt").string() + "\n");
   REQUIRE(
       terminal.Says("latin1.txt' must be text in UTF-8; got another byte at offset 2, in line 1"));
+  terminal.Type("/file\n/file  \n");
+  const std::string usage =
+      "/file needs a path: /file PATH puts a document before the next question.\n";
+  REQUIRE(terminal.Says(usage + usage));
+  terminal.Type("/save\n");
+  REQUIRE(terminal.Says("/save needs a path: /save PATH writes the conversation to a file.\n"));
+  terminal.Type("/load\n");
+  REQUIRE(terminal.Says("/load needs a path: /load PATH goes on with a conversation that /save"));
+  CHECK(bench.engine->requests().empty());
   terminal.Type("/file /no/such/file\n");
   REQUIRE(terminal.Says("cannot read '/no/such/file': No such file"));
   terminal.Type("/file " + folder.path().string() + "\n");

@@ -56,6 +56,7 @@ int main(int argc, char** argv) {
     command->add_option("out", out, "folder to write")->required();
     command->add_option("--shard-size", options.shard_bytes, "most bytes of a file, as 5GB")
         ->transform(CLI::AsSizeValue(true))
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 62))
         ->capture_default_str();
     return command;
   };
