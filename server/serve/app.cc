@@ -12,8 +12,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// One long text may be read beside another; their engines are slower.
-constexpr int kTextThreads = 2;
+// A prompt is read no further than the longest context, so two threads keep ahead of any engine.
+constexpr int kPromptThreads = 2;
+constexpr size_t kWaitingPromptBytes = size_t{512} << 20, kWaitingTextBytes = size_t{128} << 20;
 
 std::string FolderName(const std::string& folder) {
   return std::filesystem::weakly_canonical(folder).filename().string();
@@ -31,8 +32,10 @@ App::App(const Options& options)
           [this](const EngineLink& link) { OnEngineChanged(link); }),
       room_(&engines_, std::chrono::duration<double>(options.replay_timeout_seconds),
             options.most_deaths),
-      text_workers_(kTextThreads),
-      frontend_{text_, engines_, room_, gate_, text_workers_, model_name_, options.stream_buffer},
+      prompt_workers_(kPromptThreads, kWaitingPromptBytes),
+      tokenize_workers_(1, kWaitingTextBytes),
+      frontend_{text_,           engines_,          room_,       gate_,
+                prompt_workers_, tokenize_workers_, model_name_, options.stream_buffer},
       stall_watch_(&gate_, std::chrono::duration<double>(options.stall_timeout_seconds)) {}
 
 App::~App() { Stop(); }
