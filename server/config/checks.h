@@ -1,4 +1,4 @@
-// Checks of option values. Each returns "" or a sentence with the rule and the value.
+// Checks of option values.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,18 @@
 
 namespace weft::server {
 
-using Check = std::function<std::string(const std::string& value)>;
+enum class Kind : uint8_t { kText, kNumber, kNumbers };  // what a value is in JSON
+
+struct Check {
+  // "", or a sentence with the rule and the value.
+  std::function<std::string(const std::string& value)> mistake;
+  Kind kind = Kind::kText;
+};
 
 Check IntegerBetween(int64_t low, int64_t high);
 Check NumberAbove(double low, double high, bool low_included);  // high is always included
-Check DeviceList();                                             // "0", "0,2,3"
+Check MultipleOf(int64_t step, int64_t low, int64_t high);
+Check DeviceList();  // "0", "0,2,3"
 Check OneOf(std::vector<std::string> words);
 Check HostPort();    // "host:port", "[v6]:port"
 Check MemorySize();  // "512MiB", "8GiB", "1000000"

@@ -1,0 +1,24 @@
+// The engine's options that weft-server takes and passes on, each with its rule.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "server/config/checks.h"
+
+namespace weft::server {
+
+struct EngineRule {
+  const char* name;  // with its other names, after commas
+  const char* help;
+  const char* standard;  // the engine's own default, for --help; tests compare them
+  Check check;
+};
+
+const std::vector<EngineRule>& EngineRules();
+
+// "", or what is wrong with values that are right by themselves. `given`: by name, "--index-topk".
+std::string Contradiction(const std::map<std::string, std::string>& given);
+
+}  // namespace weft::server
