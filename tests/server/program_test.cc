@@ -268,7 +268,16 @@ TEST_CASE("weft-chat: exit codes") {
   CHECK_THAT(bad.err, Contains("top_p must be in (0, 1]; got 2"));
   const Ran nobody = Shell(kBin + "/weft-chat --server 127.0.0.1:1 -q x </dev/null");
   CHECK(nobody.code == 1);
-  CHECK_THAT(nobody.err, Contains("the server at 127.0.0.1:1 is not available"));
+  CHECK_THAT(nobody.err, Contains("the server at 127.0.0.1:1 is not available: ") &&
+                             Contains("; start weft-server, or name it with --server"));
+  Bench bench(0);  // a server that is there, and whose engine goes
+  bench.engine->Kill();
+  REQUIRE(Eventually([&] { return !bench.app->ready(); }));
+  const Ran waiting =
+      Shell(kBin + "/weft-chat --server " + bench.app->address() + " -q x </dev/null");
+  CHECK(waiting.code == 1);
+  CHECK_THAT(waiting.err, Contains(" is not available: the server is not ready: ") &&
+                              !Contains("start weft-server"));
   const Ran stopped = Shell("set -m; " + program.chat() +
                             "-q x --max-tokens 900 </dev/null & p=$!; sleep 0.7; "
                             "kill -INT $p; wait $p");
