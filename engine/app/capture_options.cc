@@ -2,6 +2,8 @@
 
 #include <stdexcept>
 
+#include "engine/app/size_option.h"
+
 namespace weft {
 
 void AddCaptureOptions(CLI::App& app, CaptureTexts* texts, CaptureOptions* options) {
@@ -17,10 +19,10 @@ void AddCaptureOptions(CLI::App& app, CaptureTexts* texts, CaptureOptions* optio
       ->capture_default_str();
   app.add_option("--capture-data", texts->data, "what to write: scores, logits or both")
       ->capture_default_str();
-  app.add_option("--capture-limit", options->limit,
-                 "most tensor bytes in the file, as 512MB; what comes later is left out")
-      ->transform(CLI::AsSizeValue(true))
-      ->capture_default_str();
+  AddSize(app, "--capture-limit", &options->limit, 1,
+          "most bytes of tensors in the file, as 512MB; a tensor that would go beyond is left out, "
+          "and the log says so in the end",
+          "a capture always has a limit, and without --capture there is none");
 }
 
 void ReadCaptureTexts(const CaptureTexts& texts, CaptureOptions* options) {
@@ -46,7 +48,7 @@ void ReadCaptureTexts(const CaptureTexts& texts, CaptureOptions* options) {
   }
   const CaptureTexts defaults;
   const bool set = texts.layers != defaults.layers || texts.queries != defaults.queries ||
-                   texts.data != defaults.data;
+                   texts.data != defaults.data || options->limit != CaptureOptions().limit;
   if (set && options->path.empty()) {
     throw CLI::ValidationError("--capture", "is required by the other --capture options");
   }

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <map>
 
+#include "engine/app/memory_plan.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/model_error.h"
 #include "engine/model/weights.h"
@@ -47,7 +48,18 @@ void DescribeUnused(const ModelConfig& c, const CheckpointFolder& folder, std::o
   if (mtp > 0) out << "not used: " << mtp << " tensors of MTP layers\n";
 }
 
-bool Report(const EngineOptions& options, std::ostream& out) {
+// What a rank needs beside weights and cache.
+void DescribeWorkspace(const EngineOptions& o, const ModelConfig& config, std::ostream& out) {
+  const int32_t workers = std::max(1, o.threads);
+  out << "workspace: "
+      << StepBytes(config, o.max_step_tokens, o.max_context, o.max_index_topk, o.check_ranks,
+                   workers)
+      << " bytes for steps of up to " << o.max_step_tokens << " tokens with K up to "
+      << o.max_index_topk << ", on CPUs with " << workers << (workers == 1 ? " thread" : " threads")
+      << " a rank\n";
+}
+
+bool Report(EngineOptions options, std::ostream& out) {
   const ModelConfig config = LoadConfig(options.check);
   DescribeConfig(config, out);
   const CheckpointFolder folder(options.check);
@@ -63,10 +75,15 @@ bool Report(const EngineOptions& options, std::ostream& out) {
         << " bytes of packed weights\n";
     if (rank == 0) problems = report.problems;  // every rank checks every tensor
   }
-  CheckCacheTypes(config, options.kv_dtype, options.index_dtype);
-  out << "cache: " << Caches::BytesPerPage(config, cache) / options.page_tokens
-      << " bytes a token (" << Name(options.kv_dtype) << " latents, " << Name(options.index_dtype)
-      << " index keys), each token on one rank\n";
+  try {
+    ResolveForModel(config, &options);  // refuses what serving would
+    DescribeWorkspace(options, config, out);
+    out << "cache: " << Caches::BytesPerPage(config, cache) / options.page_tokens
+        << " bytes a token (" << Name(options.kv_dtype) << " latents, " << Name(options.index_dtype)
+        << " index keys), each token on one rank\n";
+  } catch (const std::exception& error) {
+    problems.push_back(error.what());
+  }
   for (size_t i = 0; i < std::min(problems.size(), kMostProblems); ++i) {
     out << "wrong: " << problems[i] << "\n";
   }

@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <stdexcept>
@@ -10,6 +11,7 @@
 
 #include "engine/app/load_cuda.h"
 #include "engine/app/load_parts.h"
+#include "engine/app/load_progress.h"
 #include "engine/model/weights.h"
 
 namespace weft {
@@ -86,13 +88,11 @@ int64_t Lowest(Communicator* comm, int64_t value) {
 
 LoadProgress ProgressPrinter(int rank) {
   if (rank != 0) return nullptr;
-  auto last = std::make_shared<int64_t>(-1);
-  return [last](int64_t done, int64_t total) {
-    const int64_t tenth = total > 0 ? done * 10 / total : 10;
-    if (tenth == *last) return;
-    *last = tenth;
-    spdlog::info("weights: {} of {} MB", done >> 20, total >> 20);
+  const auto seconds = [] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
   };
+  return MakeLoadProgress(seconds, [](const std::string& line) { spdlog::info("{}", line); });
 }
 
 int64_t PagesOfContext(const EngineOptions& options, int ranks) {

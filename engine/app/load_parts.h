@@ -10,6 +10,7 @@ namespace weft {
 // The lowest value of all ranks.
 int64_t Lowest(Communicator* comm, int64_t value);
 
+// Logs on rank 0.
 LoadProgress ProgressPrinter(int rank);
 
 // Pages that the longest context takes on each rank.

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "engine/app/capture_options.h"
+#include "engine/app/size_option.h"
 
 namespace weft {
 namespace {
@@ -133,11 +134,11 @@ void AddComputeOptions(CLI::App& app, EngineOptions* o) {
 void AddSelectionOptions(CLI::App& app, EngineOptions* o) {
   AddChoice(app, "--selection", &o->selection, kModes, "selection of requests that ask for none");
   app.add_option("--index-topk", o->index_topk, "K, tokens selected per query; 0: the model's")
-      ->check(CLI::Range(0, 1 << 20))
+      ->check(CLI::Range(0, kGreatestTopK))
       ->capture_default_str();
   app.add_option("--max-index-topk", o->max_index_topk,
                  "greatest K a request may ask for; 0: the greater of the model's and --index-topk")
-      ->check(CLI::Range(0, 1 << 20))
+      ->check(CLI::Range(0, kGreatestTopK))
       ->capture_default_str();
   app.add_option(
          "--coverage", o->coverage,
@@ -178,17 +179,12 @@ void AddMemoryOptions(CLI::App& app, EngineOptions* o) {
                    : "must be a multiple of 16 in [16, 4096], got " + text;
       })
       ->capture_default_str();
-  app.add_option(
-         "--kv-memory", o->kv_memory,
-         "cache memory per rank, as 512MB or 4GB; 0: room for four longest contexts within 40 % "
-         "of free memory")
-      ->transform(CLI::AsSizeValue(true))
-      ->capture_default_str();
+  AddSize(app, "--kv-memory", &o->kv_memory, 0,
+          "cache memory per rank, as 512MB or 4GiB; 0: room for four longest contexts within 40 % "
+          "of free memory");
   AddChoice(app, "--exchange", &o->exchange, kExchanges,
             "rows: latent rows go to the heads' owners; partial: queries go to the rows' owners");
-  app.add_option("--exchange-memory", o->exchange_memory, "workspace of the exchange per rank")
-      ->transform(CLI::AsSizeValue(true))
-      ->capture_default_str();
+  AddSize(app, "--exchange-memory", &o->exchange_memory, 1, "workspace of the exchange per rank");
 }
 
 void AddSchedulingOptions(CLI::App& app, EngineOptions* o) {

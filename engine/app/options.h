@@ -78,7 +78,8 @@ Settings SettingsOf(const EngineOptions& options, const std::string& fingerprint
 // Of a model over so many ranks.
 Partition PartitionOf(const EngineOptions& options, const ModelConfig& config, int ranks);
 
-// Fills what depends on the model, and checks it. Throws std::invalid_argument.
+// Fills what depends on the model, and checks it; all that a model can be refused for before its
+// weights are read. Throws std::invalid_argument.
 void ResolveForModel(const ModelConfig& config, EngineOptions* options);
 
 }  // namespace weft

@@ -42,16 +42,25 @@ Partition PartitionOf(const EngineOptions& o, const ModelConfig& config, int ran
   return o.experts == ExpertSharing::kSplit ? Partition::kReduceSplit : Partition::kReduceWhole;
 }
 
+namespace {
+
+void ResolveTopK(const ModelConfig& config, EngineOptions* o) {
+  const bool models = o->index_topk == 0;
+  if (models) o->index_topk = config.index_topk;
+  if (o->max_index_topk == 0) o->max_index_topk = std::max(o->index_topk, config.index_topk);
+  if (o->index_topk > o->max_index_topk) {
+    throw std::invalid_argument(
+        "--index-topk (" + std::to_string(o->index_topk) + (models ? ", the model's" : "") +
+        ") must not exceed --max-index-topk (" + std::to_string(o->max_index_topk) + ")");
+  }
+}
+
+}  // namespace
+
 void ResolveForModel(const ModelConfig& config, EngineOptions* o) {
   CheckCacheTypes(config, o->kv_dtype, o->index_dtype);
   CheckCapture(config, o->capture);
-  if (o->index_topk == 0) o->index_topk = config.index_topk;
-  if (o->max_index_topk == 0) o->max_index_topk = std::max(o->index_topk, config.index_topk);
-  if (o->index_topk > o->max_index_topk) {
-    throw std::invalid_argument("--index-topk (" + std::to_string(o->index_topk) +
-                                ") must not exceed --max-index-topk (" +
-                                std::to_string(o->max_index_topk) + ")");
-  }
+  ResolveTopK(config, o);
   if (o->max_context == 0) o->max_context = config.max_positions;
   if (o->max_context > config.max_positions) {
     throw std::invalid_argument("--max-context (" + std::to_string(o->max_context) +

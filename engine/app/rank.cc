@@ -135,6 +135,12 @@ void LogAudit(const SelectionFigures& figures) {
 
 void FinishCapture(const EngineOptions& options, Capture* capture) {
   capture->Finish();
+  if (capture->file().tensors() == 0 && !capture->complete()) {
+    return spdlog::warn(
+        "capture: nothing was captured in {}: every tensor is longer than --capture-limit ({} "
+        "bytes)",
+        options.capture.path, options.capture.limit);
+  }
   if (capture->file().tensors() == 0) {
     return spdlog::warn(
         "capture: nothing was captured in {}; scores are of queries with more than K tokens that "

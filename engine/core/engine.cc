@@ -180,7 +180,11 @@ void Engine::Postprocess(const StepPlan& plan, const StepResult& result, Clock::
       sequence.sink(SelectedEvent{found.position + 1 - sequence.prompt_size(), found.layer,
                                   found.all, found.positions});
     }
-    if (done.token >= 0) TakeToken(sequence, done, now);
+    if (done.token >= 0) {
+      TakeToken(sequence, done, now);
+    } else if (sequence.request.prefill_progress) {
+      TellPrefill(sequence);
+    }
     FinishIfDone(sequence, now);
   }
   scheduler_.StepDone(plan, 1e3 * Seconds(now - begin));
@@ -189,6 +193,14 @@ void Engine::Postprocess(const StepPlan& plan, const StepResult& result, Clock::
   last_step_ = now;
   state_.rows_read += result.rows_read;
   state_.query_layers += result.query_layers;
+}
+
+void Engine::TellPrefill(Sequence& sequence) {
+  const int32_t done = sequence.cached, total = sequence.total();
+  if (done < sequence.progress) sequence.progress = 0;  // it was preempted
+  if (done >= total || int64_t{done - sequence.progress} * 100 < total) return;
+  sequence.progress = done;
+  sequence.sink(PrefillEvent{done, total});
 }
 
 void Engine::TakeToken(Sequence& sequence, const RowResult& done, Clock::time_point now) {

@@ -38,10 +38,11 @@ struct EngineRequest {
   int32_t prompt_alternatives = 0;  // most likely tokens told with each scored one
   // Tell what attention read for these output tokens, counted from 0, in these layers.
   std::vector<int32_t> traced_outputs, traced_layers;
-  std::string cache_salt;   // only requests with the same one share cached prefixes
-  int32_t priority = 0;     // higher goes first
-  std::string client;       // clients share the engine evenly, whatever each asks for
-  bool readmitted = false;  // an engine took it before: no queue is too long for it
+  std::string cache_salt;         // only requests with the same one share cached prefixes
+  int32_t priority = 0;           // higher goes first
+  std::string client;             // clients share the engine evenly, whatever each asks for
+  bool prefill_progress = false;  // tell how far it is
+  bool readmitted = false;        // an engine took it before: no queue is too long for it
 };
 
 enum class FinishReason { kStop, kLength, kAborted };
@@ -54,6 +55,11 @@ struct TokenEvent {
   int32_t output_index;
   int32_t id;
   std::optional<TokenScore> score;  // when the sampling asks for it
+};
+// Told each hundredth of a prefill, or more where a step does more; not at its end.
+struct PrefillEvent {
+  int32_t done;   // positions whose keys and latents are in the cache
+  int32_t total;  // of prompt and output
 };
 struct ScoresEvent {
   int32_t position;  // of the first scored prompt token
@@ -84,7 +90,7 @@ struct FailedEvent {
   Status status;
 };
 using EngineEvent =
-    std::variant<TokenEvent, ScoresEvent, SelectedEvent, FinishedEvent, FailedEvent>;
+    std::variant<TokenEvent, PrefillEvent, ScoresEvent, SelectedEvent, FinishedEvent, FailedEvent>;
 // Called on the engine's thread; must not block. FinishedEvent or FailedEvent is the last; a
 // cancelled sequence gets no more events.
 using EventSink = std::function<void(EngineEvent)>;
@@ -105,6 +111,7 @@ struct Sequence {
   bool leaving = false;     // done or cancelled: taken out before the next step
   int32_t level = 0;        // its priority, raised where it waited too long
   double since = 0;         // of the last step with a row of it, in seconds
+  int32_t progress = 0;     // `cached` as it was told last
   int32_t scored = -1;      // next prompt index to score; -1: none
   int32_t counted = 0;  // positions whose selection figures are in, or were never wanted: reused
   SelectionFigures prefill, decode;

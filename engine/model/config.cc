@@ -60,7 +60,7 @@ void CheckEosIds(const JsonKeys& keys, int32_t vocab) {
 void ReadIndexer(const JsonKeys& keys, const json& object, ModelConfig* c) {
   c->index_heads = keys.Int("index_n_heads", 1, kMaxHeads);
   c->index_dim = keys.Int("index_head_dim", 1, kMaxIndexDim);
-  c->index_topk = keys.Int("index_topk", 1, INT32_MAX);
+  c->index_topk = keys.Int("index_topk", 1, kGreatestTopK);
   // DeepSeek-V3.2 has no such key and rotates halves; GLM configs written before the key existed
   // belong to interleaved weights.
   c->indexer_rope_interleave = keys.Bool("indexer_rope_interleave", c->model_type == "glm_moe_dsa");

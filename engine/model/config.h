@@ -73,6 +73,9 @@ struct ModelConfig {
   double SoftmaxScale() const;
 };
 
+// The greatest K, of a model or asked for: lists of so many are what an engine plans memory for.
+constexpr int32_t kGreatestTopK = 1 << 20;
+
 // Reads DIR/config.json. ModelError names the file, key, rule and value that is missing, ill-typed
 // or not supported.
 ModelConfig LoadConfig(const std::string& dir);

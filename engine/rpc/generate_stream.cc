@@ -146,6 +146,9 @@ void GenerateStream::OnEvent(EngineEvent event) {
   v1::GenerateEvent out;
   if (const auto* token = std::get_if<TokenEvent>(&event)) {
     FillToken(*token, out.mutable_token());
+  } else if (const auto* prefill = std::get_if<PrefillEvent>(&event)) {
+    out.mutable_prefill()->set_done(prefill->done);
+    out.mutable_prefill()->set_total(prefill->total);
   } else if (const auto* scores = std::get_if<ScoresEvent>(&event)) {
     FillScores(*scores, out.mutable_scores());
   } else if (const auto* selected = std::get_if<SelectedEvent>(&event)) {

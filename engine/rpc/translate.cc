@@ -35,6 +35,7 @@ EngineRequest Translate(const engine::v1::GenerateRequest& request) {
   out.cache_salt = request.cache_salt();
   out.priority = request.priority();
   out.client = request.client_id();
+  out.prefill_progress = request.prefill_progress();
   out.readmitted = request.has_honour();
   out.stop_ids.assign(request.stop_ids().begin(), request.stop_ids().end());
   if (request.has_logprobs_from()) out.logprobs_from = request.logprobs_from();

@@ -11,24 +11,6 @@
 namespace weft {
 namespace {
 
-// Ranks of one size; positions 0: no bound.
-struct RankKind {
-  int64_t ranks = 0;
-  int64_t positions = 0;
-};
-
-std::vector<RankKind> Kinds(const LoadLaw& law) {
-  if (law.context <= 0) return {{law.G, 0}};
-  const int64_t floor = law.context / law.G, more = law.context % law.G;
-  if (more == 0) return {{law.G, floor}};
-  if (floor == 0) return {{more, 1}};
-  return {{more, floor + 1}, {law.G - more, floor}};
-}
-
-int64_t Cap(const RankKind& kind, int64_t m) {
-  return kind.positions > 0 ? std::min(m, kind.positions) : m;
-}
-
 // ln of the ways to put i tokens on one rank, i = 0..cap, up to a constant: 1/i! or C(positions,
 // i).
 std::vector<long double> LogWays(const RankKind& kind, int64_t cap) {
@@ -130,7 +112,7 @@ template <typename F>
 double SumAbove(const LoadLaw& law, int64_t m, F f) {
   if (law.G <= 1) return m < law.Top() ? f(law.Top() - m) : 0;
   double sum = 0;
-  for (const RankKind& kind : Kinds(law)) {
+  for (const RankKind& kind : law.Kinds()) {
     const std::vector<double> p = MarginalLoad(law, kind);
     double above = 0;
     for (int64_t i = law.Top(); i > m; --i) above += p[static_cast<size_t>(i)] * f(i - m);
@@ -141,6 +123,14 @@ double SumAbove(const LoadLaw& law, int64_t m, F f) {
 
 }  // namespace
 
+std::vector<RankKind> LoadLaw::Kinds() const {
+  if (context <= 0) return {{G, 0}};
+  const int64_t floor = context / G, more = context % G;
+  if (more == 0) return {{G, floor}};
+  if (floor == 0) return {{more, 1}};
+  return {{more, floor + 1}, {G - more, floor}};
+}
+
 int64_t LoadLaw::GreatestLoad() const {
   return context > 0 ? std::min(Top(), (context + G - 1) / G) : K;
 }
@@ -148,7 +138,7 @@ int64_t LoadLaw::GreatestLoad() const {
 int64_t LoadLaw::Union(int64_t m) const {
   if (context <= 0) return G * m;
   int64_t sum = 0;
-  for (const RankKind& kind : Kinds(*this)) sum += kind.ranks * std::min(m, kind.positions);
+  for (const RankKind& kind : Kinds()) sum += kind.ranks * kind.Cap(m);
   return sum;
 }
 
@@ -159,9 +149,9 @@ double LogCoverProbability(const LoadLaw& law, int64_t m) {
   // The probability is [x^K] prod_g A_g(x) / all ways, A_g the polynomial of ways. Each A_g is
   // tilted so that the sum of the loads has mean K: then the coefficient sits at the peak of a
   // probability law of standard deviation <= sqrt(K), and nothing under- or overflows.
-  const std::vector<RankKind> kinds = Kinds(law);
+  const std::vector<RankKind> kinds = law.Kinds();
   Ways ways;
-  for (const RankKind& kind : kinds) ways.push_back(LogWays(kind, Cap(kind, m)));
+  for (const RankKind& kind : kinds) ways.push_back(LogWays(kind, kind.Cap(m)));
   long double log_p = -LogAllWays(law);
   if (room == top) {  // every list is full
     for (size_t k = 0; k < kinds.size(); ++k) {

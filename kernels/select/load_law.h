@@ -6,8 +6,17 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace weft {
+
+// Ranks of one size.
+struct RankKind {
+  int64_t ranks = 0;
+  int64_t positions = 0;  // of each; 0: no bound
+  // What one keeps at most.
+  int64_t Cap(int64_t m) const { return positions > 0 && positions < m ? positions : m; }
+};
 
 struct LoadLaw {
   int64_t K = 1;
@@ -18,6 +27,7 @@ struct LoadLaw {
   int64_t Top() const { return context > 0 && context < K ? context : K; }
   // The most that one rank can hold of it; a list needs no more.
   int64_t GreatestLoad() const;
+  std::vector<RankKind> Kinds() const;  // of ranks with a position
   // Tokens in the union of lists of m: sum over ranks of min(m, positions of the rank).
   int64_t Union(int64_t m) const;
 };

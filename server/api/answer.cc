@@ -123,6 +123,12 @@ grpc::Status Answer::Take(const engine::v1::GenerateEvent& event,
       if (!state_->request.has_honour()) state_->admitted = event.admitted();
       selected_.clear();
       break;
+    case engine::v1::GenerateEvent::kPrefill: {
+      v1::PrefillProgress* told = replies->emplace_back().mutable_prefill();
+      told->set_done(event.prefill().done());
+      told->set_total(event.prefill().total());
+      break;
+    }
     case engine::v1::GenerateEvent::kSelected:
       TakeSelected(event.selected());
       break;

@@ -179,6 +179,7 @@ Status ResolveRest(const Request& request, const text::TextModel& model, const L
                                        kLongestSalt, request.cache_salt().size()));
   }
   out->engine.set_cache_salt(request.cache_salt());
+  out->engine.set_prefill_progress(request.prefill_progress());
   Status status = ResolveSampling(request.sampling(), model, limits, scoring, out);
   if (status.ok()) {
     status = ResolveSelection(request.selection(), limits.max_index_topk, &out->engine);

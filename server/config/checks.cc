@@ -1,8 +1,8 @@
 #include "server/config/checks.h"
 
+#include <cctype>
 #include <charconv>
 #include <filesystem>
-#include <limits>
 #include <regex>
 #include <sstream>
 
@@ -41,19 +41,6 @@ Check IntegerBetween(int64_t low, int64_t high) {
           Kind::kNumber};
 }
 
-Check MultipleOf(int64_t step, int64_t low, int64_t high) {
-  return {[=](const std::string& value) {
-            int64_t number = 0;
-            const bool good =
-                ParseWhole(value, &number) && low <= number && number <= high && number % step == 0;
-            if (good) return std::string();
-            return Must("a multiple of " + std::to_string(step) + " from " + std::to_string(low) +
-                            " to " + std::to_string(high),
-                        value);
-          },
-          Kind::kNumber};
-}
-
 Check NumberAbove(double low, double high, bool low_included) {
   return {[=](const std::string& value) {
             double number = 0;
@@ -64,6 +51,19 @@ Check NumberAbove(double low, double high, bool low_included) {
             std::ostringstream rule;
             rule << "a number in " << (low_included ? '[' : '(') << low << ", " << high << ']';
             return Must(rule.str(), value);
+          },
+          Kind::kNumber};
+}
+
+Check MultipleBetween(int64_t step, int64_t low, int64_t high) {
+  return {[=](const std::string& value) {
+            int64_t number = 0;
+            const bool good =
+                ParseWhole(value, &number) && low <= number && number <= high && number % step == 0;
+            if (good) return std::string();
+            return Must("a multiple of " + std::to_string(step) + " from " + std::to_string(low) +
+                            " to " + std::to_string(high),
+                        value);
           },
           Kind::kNumber};
 }
@@ -94,18 +94,30 @@ Check HostPort() {
   }};
 }
 
-Check MemorySize() {
-  return Matching("[1-9][0-9]*([KMGT]i?B?|B)?", "a size such as 512MiB, 8GiB or a number of bytes");
+Check MemorySize(int64_t least) {
+  return {[least](const std::string& value) {
+    if (ParsedSize(value) >= least) return std::string();
+    std::string rule = "a size such as 512MiB, 8GiB or a number of bytes";
+    if (least > 0) rule += ", at least " + std::to_string(least);
+    return Must(rule, value);
+  }};
 }
 
 int64_t ParsedSize(const std::string& size) {
-  size_t digits = 0;
-  int64_t bytes = std::stoll(size, &digits);
-  const std::string unit = size.substr(digits);
-  const int64_t base = unit.find('i') == std::string::npos ? 1000 : 1024;
-  const size_t power = unit.empty() ? 0 : std::string("BKMGT").find(unit[0]);
-  for (size_t i = 0; i < power; ++i) {
-    if (__builtin_mul_overflow(bytes, base, &bytes)) return std::numeric_limits<int64_t>::max();
+  int64_t bytes = 0;
+  const char* end = size.data() + size.size();
+  const auto [rest, error] = std::from_chars(size.data(), end, bytes);
+  if (error != std::errc() || bytes < 0) return -1;
+  std::string unit;
+  for (const char* c = rest; c != end; ++c) {
+    unit += static_cast<char>(std::toupper(static_cast<unsigned char>(*c)));
+  }
+  if (!unit.empty() && unit.back() == 'B') unit.pop_back();
+  if (unit.empty()) return bytes;
+  const size_t power = std::string("KMGT").find(unit[0]);
+  if (power == std::string::npos || (unit.size() > 1 && unit.substr(1) != "I")) return -1;
+  for (size_t i = 0; i <= power; ++i) {
+    if (__builtin_mul_overflow(bytes, int64_t{unit.size() > 1 ? 1024 : 1000}, &bytes)) return -1;
   }
   return bytes;
 }

@@ -1,7 +1,5 @@
 #include "server/config/engine_rules.h"
 
-#include <cstring>
-
 namespace weft::server {
 namespace {
 
@@ -38,7 +36,7 @@ std::vector<EngineRule> SchedulerRules() {
        NumberAbove(0, 1e6, true)},
       {"--max-step-ms", "The same as a time, in ms; 0: no limit", "0", NumberAbove(0, 1e6, true)},
       {"--priority-aging", "Seconds of waiting that count as one priority more", "30",
-       NumberAbove(0, 1e6, false)},
+       NumberAbove(1e-3, 1e6, true)},
       {"--prefix-cache", "Keep prompts' caches for prompts that begin alike: on or off", "on",
        OneOf({"on", "off"})},
       {"--max-waiting", "Requests that may wait in the engine", "1024", IntegerBetween(0, 1 << 30)},
@@ -55,9 +53,9 @@ std::vector<EngineRule> MachineRules() {
       {"--kv-dtype", "Latent cache: bf16, fp32 or fp8", "bf16", OneOf({"bf16", "fp32", "fp8"})},
       {"--index-dtype", "Index keys: bf16, fp32 or fp8", "bf16", OneOf({"bf16", "fp32", "fp8"})},
       {"--kv-memory",
-       "Memory for the caches of one rank, such as 8GiB; by default room for four longest contexts "
-       "within 40 % of what is free",
-       "", MemorySize()},
+       "Memory for the caches of one rank, such as 8GiB; 0: room for four longest contexts within "
+       "40 % of what is free",
+       "0", MemorySize(0)},
       {"--threads", "Threads of one rank; 0: the cores over the ranks of the host", "0",
        IntegerBetween(0, 1024)},
       {"--backend", "Where the ranks compute: auto, cpu or cuda; auto takes GPUs if all have one",
@@ -81,21 +79,13 @@ std::vector<EngineRule> MachineRules() {
       {"--experts", "With --partition reduce, experts auto, split over the ranks or whole", "auto",
        OneOf({"auto", "split", "whole"})},
       {"--page-tokens", "P, tokens of a cache page on one rank, a multiple of 16 and of b", "64",
-       MultipleOf(16, 16, 4096)},
-      {"--exchange-memory", "Workspace of the exchange per rank", "64MiB", MemorySize()},
+       MultipleBetween(16, 16, 4096)},
+      {"--exchange-memory", "Workspace of the exchange per rank", "64MiB", MemorySize(1)},
       {"--startup-timeout", "Seconds the ranks wait for one another at start", "600",
        NumberAbove(0, 1e6, false)},
       {"--step-timeout", "Seconds a collective may take before the engine gives up", "300",
        NumberAbove(0, 1e6, false)},
   };
-}
-
-std::string ValueOf(const std::map<std::string, std::string>& given, const std::string& name) {
-  if (const auto found = given.find(name); found != given.end()) return found->second;
-  for (const EngineRule& rule : EngineRules()) {
-    if (name == std::string(rule.name, std::strcspn(rule.name, ","))) return rule.standard;
-  }
-  return "";
 }
 
 }  // namespace
@@ -109,26 +99,6 @@ const std::vector<EngineRule>& EngineRules() {
     return rules;
   }();
   return all;
-}
-
-std::string Contradiction(const std::map<std::string, std::string>& given) {
-  const auto text = [&](const char* name) { return ValueOf(given, name); };
-  const auto number = [&](const char* name) { return std::stoll(text(name)); };
-  if (number("--page-tokens") % number("--block-size") != 0) {
-    return "--page-tokens: must be a multiple of --block-size, " + text("--block-size") +
-           "; got '" + text("--page-tokens") + "'";
-  }
-  if (number("--max-index-topk") > 0 && number("--index-topk") > number("--max-index-topk")) {
-    return "--index-topk: must be at most --max-index-topk, " + text("--max-index-topk") +
-           "; got '" + text("--index-topk") + "'";
-  }
-  if (text("--experts") != "auto" && text("--partition") != "reduce") {
-    return "--experts: '" + text("--experts") + "' needs --partition reduce";
-  }
-  if (text("--margin") == "auto" && text("--backend") == "cuda") {
-    return "--margin: 'auto' is for the CPU; --backend is cuda";
-  }
-  return "";
 }
 
 }  // namespace weft::server

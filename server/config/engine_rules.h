@@ -1,8 +1,6 @@
 // The engine's options that weft-server takes and passes on, each with its rule.
 #pragma once
 
-#include <map>
-#include <string>
 #include <vector>
 
 #include "server/config/checks.h"
@@ -17,8 +15,5 @@ struct EngineRule {
 };
 
 const std::vector<EngineRule>& EngineRules();
-
-// "", or what is wrong with values that are right by themselves. `given`: by name, "--index-topk".
-std::string Contradiction(const std::map<std::string, std::string>& given);
 
 }  // namespace weft::server

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/config/checks.h"
+#include "server/config/engine_mistakes.h"
 #include "server/config/engine_rules.h"
 #include "server/text/chat/encodings.h"
 
@@ -26,9 +27,8 @@ std::string EnvName(const std::string& flag) {
 
 Check SizeBetween(int64_t low, int64_t high) {
   return {[=](const std::string& value) {
-    if (std::string error = MemorySize().mistake(value); !error.empty()) return error;
-    if (value.size() < 16 && low <= ParsedSize(value) && ParsedSize(value) <= high)
-      return std::string();
+    if (std::string error = MemorySize(0).mistake(value); !error.empty()) return error;
+    if (low <= ParsedSize(value) && ParsedSize(value) <= high) return std::string();
     return "must be from " + std::to_string(low) + " to " + std::to_string(high) + " bytes; got '" +
            value + "'";
   }};
@@ -206,14 +206,14 @@ class Parser {
                      ": is an option of an engine that weft-server starts, and --engine names one "
                      "that already runs; give the option to that engine, or to its mpirun");
     }
-    std::map<std::string, std::string> given;
     for (const CLI::Option* option : engine_options_) {
       if (option->count() == 0) continue;
       const std::string name = "--" + option->get_lnames().front();
       options_.engine_flags.push_back({name, engine_values_[name]});
-      given[name] = engine_values_[name];
     }
-    if (const std::string mistake = Contradiction(given); !mistake.empty()) return Mistake(mistake);
+    if (const std::string mistake = EngineMistake(engine_values_); !mistake.empty()) {
+      return Mistake(mistake);
+    }
     options_.stream_buffer = static_cast<size_t>(ParsedSize(stream_buffer_));
     options_.effective = Effective();
     options_.changed = Changed(app_);

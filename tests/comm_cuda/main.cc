@@ -355,6 +355,10 @@ const std::vector<Case> kCases = {
 
 int main(int argc, char** argv) {
   const char* part = argc > 1 ? argv[1] : "";
+  if (std::strcmp(part, "--help") == 0) {
+    std::puts("weft-cuda-comm-check [part of a name]: the collectives on this machine's GPUs");
+    return 0;
+  }
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
     std::printf("skipped: no CUDA device\n");

@@ -45,8 +45,9 @@ TEST_CASE("margin auto: lists are as long as the loads seen so far ask for") {
   CHECK(figures.mean_union_planned() == Approx(report.m() * kRanks).epsilon(0.01));
 }
 
-TEST_CASE("margin auto: what it cannot do on GPUs ends the start with the reason") {
+TEST_CASE("margin auto: what it cannot do on GPUs is refused before the start") {
   ServerProcess server({"--ranks", "2", "--margin", "auto", "--backend", "cuda"}, false);
-  CHECK(server.Wait(60) == 1);
-  CHECK_THAT(server.Log(), Catch::Contains("--margin: auto is for --backend cpu"));
+  CHECK(server.Wait(60) == 2);
+  CHECK_THAT(server.Log(),
+             Catch::Contains("--margin: auto is for --backend cpu") && !Catch::Contains("mpirun"));
 }

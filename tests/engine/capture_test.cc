@@ -147,6 +147,9 @@ TEST_CASE("a capture stops at its limit and says so") {
   for (const Tensor& tensor : ReadSafetensors(folder / "capture")) total += tensor.bytes;
   CHECK(total <= 2000);
   CHECK(total > 1600);
+  options.limit = 4;  // no more than one score, and every query has more
+  CHECK(Bytes(folder, 2, 512, options).find("\"complete\":\"false\"") != std::string::npos);
+  CHECK(ReadSafetensors(folder / "capture").empty());
 }
 
 TEST_CASE("a capture that cannot be written is told at once") {

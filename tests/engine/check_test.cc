@@ -17,9 +17,8 @@ struct Result {
   std::string text;  // both outputs
 };
 
-Result Check(const std::string& dir) {
-  const std::string command =
-      std::string(WEFT_BIN_DIR) + "/weft-engine --check-ranks 3 --check " + dir + " 2>&1";
+Result Engine(const std::string& arguments) {
+  const std::string command = WEFT_BIN_DIR "/weft-engine " + arguments + " 2>&1";
   Result result;
   FILE* pipe = popen(command.c_str(), "r");
   REQUIRE(pipe != nullptr);
@@ -31,6 +30,8 @@ Result Check(const std::string& dir) {
   result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return result;
 }
+
+Result Check(const std::string& dir) { return Engine("--check-ranks 3 --check " + dir); }
 
 }  // namespace
 
@@ -64,9 +65,37 @@ TEST_CASE("check: says what a folder holds, what each rank would hold, and what 
   CHECK_THAT(bad.text, Contains("'model.layers.3.eh_proj.weight': is not part of the model"));
   CHECK_THAT(bad.text, !Contains("nothing is wrong"));
 
+  const Result options = Check(dir.path() + " --max-context 5000 --kv-dtype fp32");
+  CHECK(options.code == 1);
+  CHECK_THAT(options.text, Contains("wrong: --max-context (5000) must not exceed the model's ") &&
+                               Contains("'model.layers.0.input_layernorm.weight': is missing"));
+
   const Result none = Check(dir / "nothing");
   CHECK(none.code == 1);
   CHECK_THAT(none.text, Contains("nothing/config.json: cannot be opened"));
+}
+
+TEST_CASE("check: a K beyond the positions is fine, one beyond all planning is what serving says") {
+  const TempDir dir;
+  nlohmann::json config = TinyConfig();
+  const TensorMap tensors = TinyTensors(ParseConfig(config, "config.json"), "BF16");
+  config["index_topk"] = config["max_position_embeddings"].get<int>() + 1000;
+  WriteModel(dir, config, tensors);
+  const Result wide = Check(dir.path());
+  CHECK(wide.code == 0);
+  CHECK_THAT(wide.text, Contains("\nworkspace: ") &&
+                            Contains(" with K up to " + config["index_topk"].dump() + ","));
+
+  config["index_topk"] = 1000000000;
+  WriteModel(dir, config, tensors);
+  const std::string rule =
+      "config.json: key 'index_topk': must be an integer from 1 to 1048576, got 1000000000";
+  const Result absurd = Check(dir.path());
+  CHECK(absurd.code == 1);
+  CHECK_THAT(absurd.text, Contains("wrong: ") && Contains(rule));
+  const Result served = Engine("--script /dev/null --model " + dir.path());
+  CHECK(served.code != 0);
+  CHECK_THAT(served.text, Contains(rule));
 }
 
 }  // namespace weft::test

@@ -230,6 +230,62 @@ TEST_CASE("engine: replays go on behind what was committed, or end at once") {
   CHECK(outcome.finished->stop_id == want[1]);
 }
 
+TEST_CASE("engine: who asks hears each hundredth of a prefill and not its end") {
+  // 40 tokens a step of 1000: each is told, the last one is a token.
+  FakeEngine fake({40, 4, 2, 4, 1 + 600});
+  EngineRequest request = FakeAsk(FakePrompt(1000, 1), 5);
+  Outcome silent, told;
+  fake.Submit(request, &silent);
+  fake.Drain();
+  CHECK(silent.prefill.empty());
+  request.prefill_progress = true;
+  request.cache_salt = "anew";
+  fake.Submit(request, &told);
+  fake.Drain();
+  REQUIRE(told.prefill.size() == 24);
+  for (size_t i = 0; i < 24; ++i) {
+    CHECK(told.prefill[i].done == 40 * static_cast<int32_t>(i + 1));
+    CHECK(told.prefill[i].total == 1000);
+  }
+  CHECK(told.tokens == silent.tokens);
+  // With the cache there is nothing left to tell but what the pages do not hold.
+  Outcome again;
+  fake.Submit(request, &again);
+  fake.Drain();
+  CHECK(again.prefill.empty());
+  // Steps of less than a hundredth are told together; what was committed is read too.
+  FakeEngine slow({7, 4, 2, 4, 1 + 600});
+  request.committed = FakeContinuation(request.prompt, 4);
+  Outcome replayed;
+  slow.Submit(request, &replayed);
+  slow.Drain();
+  REQUIRE(replayed.prefill.size() == 71);
+  for (size_t i = 0; i < 71; ++i) {
+    CHECK(replayed.prefill[i].done == 14 * static_cast<int32_t>(i + 1));
+    CHECK(replayed.prefill[i].total == 1004);
+  }
+  CHECK(replayed.tokens == std::vector<int32_t>{silent.tokens.back()});
+}
+
+TEST_CASE("engine: after a preemption the prefill is told anew") {
+  // Room for one of the two: the younger one has to go when the older one's output grows.
+  FakeEngine fake({8, 2, /*ranks=*/1, /*page_tokens=*/4, /*pages=*/1 + 30});
+  EngineRequest older = FakeAsk(FakePrompt(40, 1), 60), younger = FakeAsk(FakePrompt(40, 2), 20);
+  younger.prefill_progress = true;
+  Outcome first, second;
+  fake.Submit(older, &first);
+  fake.Submit(younger, &second);
+  fake.Drain();
+  CHECK(first.tokens == FakeContinuation(older.prompt, 60));
+  CHECK(second.tokens == FakeContinuation(younger.prompt, 20));
+  size_t begins = 0;
+  for (size_t i = 0; i < second.prefill.size(); ++i) {
+    begins += i == 0 || second.prefill[i].done < second.prefill[i - 1].done ? 1 : 0;
+    CHECK(second.prefill[i].done < second.prefill[i].total);
+  }
+  CHECK(begins == 2);
+}
+
 TEST_CASE("engine: a cancelled request says no more, and one that ended is not touched") {
   FakeEngine fake(kOptions);
   Outcome cancelled, other, waiting;

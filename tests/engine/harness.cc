@@ -96,6 +96,8 @@ EventSink Outcome::Sink() {
       finished = *done;
     } else if (const auto* found = std::get_if<SelectedEvent>(&event)) {
       selected.push_back(*found);
+    } else if (const auto* progress = std::get_if<PrefillEvent>(&event)) {
+      prefill.push_back(*progress);
     } else {
       failed = std::get<FailedEvent>(event).status;
     }

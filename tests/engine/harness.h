@@ -105,6 +105,7 @@ struct Outcome {
   std::vector<float> token_logprobs;  // of the token events that tell one
   std::vector<TopTokens> token_top;
   std::vector<SelectedEvent> selected;
+  std::vector<PrefillEvent> prefill;
   std::optional<FinishedEvent> finished;
   std::optional<Status> failed;
 

@@ -17,6 +17,12 @@ int main(int argc, char** argv) {
   Session& session = TheSession();
   const char* part = "";
   for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--help") == 0) {
+      std::puts(
+          "weft-cuda-check [--small] [part of a name]: every operation on this machine's GPU\n"
+          "against the CPU; --small: sizes for a sanitizer");
+      return 0;
+    }
     if (std::strcmp(argv[i], "--small") == 0) {
       session.small = true;
     } else {

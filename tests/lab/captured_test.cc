@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
+#include <filesystem>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "tests/model/safetensors_writer.h"
@@ -194,4 +197,53 @@ TEST_CASE("what is no capture is refused with its reason") {
             "names no sequence, layer and position");
   }
   CHECK(captured.pairs().empty());
+}
+
+TEST_CASE("scores that are no numbers are refused with their file and place") {
+  const float inf = std::numeric_limits<float>::infinity();
+  test::TempDir folder;
+  // Of sequence 7, layer 2 and positions 2 and 3, with `spoilt` as the last score but one.
+  const auto write = [&](const std::string& name, float spoilt) {
+    std::string header = R"({"__metadata__":{"format":"weft-capture-1","index_topk":"2"},)"
+                         R"("scores.7.2.2":{"dtype":"F32","shape":[3],"data_offsets":[0,12]},)"
+                         R"("scores.7.2.3":{"dtype":"F32","shape":[4],"data_offsets":[12,28]}})";
+    header.resize((header.size() + 7) / 8 * 8, ' ');
+    const float scores[] = {1, -2, 0.5f, 3, -0.0f, spoilt, 1e30f};
+    test::WriteFile(folder / name,
+                    test::SafetensorsBytes(header, {reinterpret_cast<const char*>(scores), 28}));
+    return folder / name;
+  };
+  Captured good;
+  good.Read(write("good", 4));
+  good.CheckNumbers();
+  for (const float spoilt : {std::nanf(""), -std::nanf(""), inf, -inf}) {
+    CAPTURE(spoilt);
+    Captured captured = good;
+    captured.Read(write("bad", spoilt));
+    CHECK_THROWS_WITH(captured.CheckNumbers(),
+                      Catch::Contains("--captured: " + (folder / "bad") +
+                                      " has a score that is no finite number (") &&
+                          Catch::Contains("): tensor scores.7.2.3 at position 2;"));
+    captured.Thin(1);  // of the good file
+    CHECK_NOTHROW(captured.CheckNumbers());
+  }
+}
+
+TEST_CASE("a capture is not read twice") {
+  test::TempDir folder;
+  std::string header = R"({"__metadata__":{"format":"weft-capture-1","index_topk":"2"},)"
+                       R"("scores.1.0.0":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  const std::string bytes = test::SafetensorsBytes(header, std::string(4, '\0'));
+  test::WriteFile(folder / "one", bytes);
+  test::WriteFile(folder / "two", bytes);  // another file, whatever it holds
+  std::filesystem::create_symlink(folder / "one", folder / "link");
+  Captured captured;
+  captured.Read(folder / "one");
+  captured.Read(folder / "two");
+  CHECK_THROWS_WITH(captured.Read(folder / "one"),
+                    "--captured: " + (folder / "one") + " is given twice");
+  CHECK_THROWS_WITH(captured.Read(folder / "link"), "--captured: " + (folder / "link") +
+                                                        " is the same file as " + (folder / "one"));
+  CHECK(captured.pairs().size() == 2);
 }

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -71,6 +72,10 @@ TEST_CASE("weft-plan select makes tables and knows the context") {
       Call("weft-plan select --top-k 2048 --ranks 8 --context 4096 --json").text);
   CHECK(json["m_context"] == 288);  // half of the context: far less varied than 302
   CHECK(json["m_exact"] == 302);
+  const auto near = nlohmann::json::parse(  // a list or so from the whole context
+      Call("weft-plan select --top-k 2048 --ranks 8 --context 2200 --json").text);
+  CHECK(near["certified_cheapest"]["further_tokens"].get<double>() <
+        json["certified_cheapest"]["further_tokens"].get<double>());
   const auto trivial = nlohmann::json::parse(
       Call("weft-plan select --top-k 2048 --ranks 8 --context 1000 --json").text);
   CHECK(trivial["everything_selected"] == true);
@@ -118,6 +123,7 @@ TEST_CASE("bad values end with code 2, the rule and the value") {
       {"weft-lab --mode fast", "--mode must be of exact", "'fast'"},
       {"weft-lab --m 0", "--m must be an integer from 1", "'0'"},
       {"weft-lab --captured x --field ties", "--field is of synthetic fields", ""},
+      {"weft-lab --captured ,", "--captured must be files with commas", "','"},
       {"weft-lab --by-layer", "--by-layer needs --captured", ""},
       {"weft-engine --model x --capture-queries 2.5", "--capture-queries: must be all, a share",
        "'2.5'"},
@@ -126,8 +132,19 @@ TEST_CASE("bad values end with code 2, the rule and the value") {
       {"weft-engine --model x --capture y --capture-data keys",
        "--capture-data: must be scores, logits or both", "'keys'"},
       {"weft-engine --model x --capture-data both", "--capture: is required by the other", ""},
+      {"weft-engine --model x --capture-limit 1MB", "--capture: is required by the other", ""},
+      {"weft-engine --model x --capture y --capture-limit 0",
+       "--capture-limit: must be a size such as 512MB, 4GiB or a number of bytes, at least 1, got "
+       "'0'; a capture always has a limit",
+       ""},
+      {"weft-engine --model x --capture y --capture-limit much", "--capture-limit: must be a size",
+       "'much'"},
+      {"weft-engine --model x --kv-memory -1", "--kv-memory: must be a size", "'-1'"},
+      {"weft-engine --model x --exchange-memory 0", "--exchange-memory: must be a size", "'0'"},
       {"weft-engine --model x --backend cuda --margin auto", "--margin: auto is for --backend cpu",
        ""},
+      {"weft-make-model random x y --shard-size 0", "--shard-size: Value 0 not in range 1", ""},
+      {"weft-make-model random x y --shard-size -1", "--shard-size: Value ", "not in range 1"},
       {"weft-lab --position middle", "--position must be end or any", "'middle'"},
   };
   for (const auto& bad : cases) {
@@ -183,6 +200,32 @@ TEST_CASE("a capture of requests that select nothing says so, and the lab why it
   const Result lab = Call("weft-lab --captured " + (folder / "capture"));
   CHECK(lab.code == 1);
   CHECK(Has(lab.text, "weft-lab: --captured: " + (folder / "capture") + " holds no scores: "));
+  const Result limited = Call(
+      "weft-engine --model " WEFT_SOURCE_DIR "/deploy/models/demo --script " + (folder / "script") +
+      " --log-level warn --capture-data logits --capture-limit 100 --capture " +
+      (folder / "capture"));
+  CHECK(limited.code == 0);
+  CHECK(Has(limited.text, "capture: nothing was captured in " + (folder / "capture") +
+                              ": every tensor is longer than --capture-limit (100 bytes)"));
+}
+
+TEST_CASE("weft-lab refuses captured scores that are no numbers, and a file given twice") {
+  weft::test::TempDir folder;
+  const std::string file = folder / "capture";
+  std::string header = R"({"__metadata__":{"format":"weft-capture-1","index_topk":"1"},)"
+                       R"("scores.1.0.1":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  const float scores[] = {1, std::nanf("")};
+  weft::test::WriteFile(
+      file, weft::test::SafetensorsBytes(header, {reinterpret_cast<const char*>(scores), 8}));
+  const Result spoilt = Call("weft-lab --captured " + file);
+  CHECK(spoilt.code == 1);
+  CHECK(Has(spoilt.text, "weft-lab: --captured: " + file +
+                             " has a score that is no finite number (nan): tensor scores.1.0.1 at "
+                             "position 1;"));
+  const Result twice = Call("weft-lab --captured " + file + "," + file);
+  CHECK(twice.code == 1);
+  CHECK(Has(twice.text, "weft-lab: --captured: " + file + " is given twice\n"));
 }
 
 TEST_CASE("weft-engine says where it cannot write a capture") {

@@ -20,6 +20,7 @@ import captured  # noqa: E402
 import counts  # noqa: E402
 import documents  # noqa: E402
 import intervals  # noqa: E402
+import mistakes  # noqa: E402
 import report  # noqa: E402
 
 
@@ -76,8 +77,22 @@ class Statistics(unittest.TestCase):
             self.assertEqual(sums[0][0], 0)
             self.assertGreater(sums[0][1], 0.5)
             write_capture(two, rows, complete="false")
-            with self.assertRaisesRegex(ValueError, "not a complete capture"):
+            with self.assertRaisesRegex(mistakes.Mistake, "not a complete capture"):
                 captured.Logits(two)
+
+    def test_what_is_no_capture_is_told(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "capture")
+            for raw in (b"", b"1234", struct.pack("<Q", 1 << 62), struct.pack("<Q", 2) + b"{}",
+                        struct.pack("<Q", 2) + b"[]", struct.pack("<Q", 9) + b"{\"a\": 1"):
+                path.write_bytes(raw)
+                with self.assertRaisesRegex(mistakes.Mistake, "is no capture of weft-engine"):
+                    captured.Logits(path)
+            write_capture(path, {"logits.1.4": [0.0, math.nan]})
+            with self.assertRaisesRegex(mistakes.Mistake, "tensor logits.1.4 holds what is no finite"):
+                captured.Logits(path).row(1, 4)
+            with self.assertRaisesRegex(mistakes.Mistake, "has no tensor logits.2.4"):
+                captured.Logits(path).row(2, 4)
 
 
 class Tokens(unittest.TestCase):
@@ -218,11 +233,112 @@ class Study(unittest.TestCase):
         refused = run("--out", "/tmp/x", "--modes", "fast")
         self.assertEqual(refused.returncode, 2)
         self.assertIn("--modes must be of interleaved, certified, got 'fast'", refused.stderr)
-        refused = run("--out", "/tmp/x", "--ranks", "x")
-        self.assertEqual(refused.returncode, 2)
-        for option in ("--out", "--documents", "--first", "--top-k", "--ranks", "--report",
-                       "--script"):
-            self.assertIn(option, run("--help").stdout)
+        for option, value, rule in (
+                ("--ranks", "x", "must be a whole number from 1 to 4096, got 'x'"),
+                ("--ranks", "2,0", "got '0'"), ("--top-k", "-5", "from 1 to 65536, got '-5'"),
+                ("--top-k", "2,,3", "got ''"), ("--exact-top-k", "1.5", "got '1.5'"),
+                ("--coverage", "", "must be a number above 0 to 1, got ''"),
+                ("--coverage", "0", "got '0'"), ("--coverage", "nan", "got 'nan'"),
+                ("--coverage", "1.1", "got '1.1'"), ("--first", "-1", "got '-1'")):
+            self.refuses(["--out", "/tmp/x", option + "=" + value], option + " must be", rule)
+        self.refuses([], "give --out or --script")
+        self.refuses(["--out", "/tmp/x", "--script", "/tmp/y"], "give --out or --script")
+        self.refuses(["--script", "/tmp/y", "--report"], "--report needs --out")
+        self.refuses(["--nonsense"], "--nonsense")
+        text = run("--help").stdout
+        for option in ("--out", "--bin", "--model", "--documents", "--first", "--top-k",
+                       "--exact-top-k", "--modes", "--ranks", "--coverage", "--report", "--script"):
+            self.assertRegex(text, rf"\n  {option}( [A-Z_]+)?\s+\S")  # with what it does
+        self.assertIn("Exit codes: 0; 1 when", text)
+
+    def refuses(self, arguments, *parts):
+        """In one line, and with 2."""
+        done = run(*arguments)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertTrue(done.stderr.startswith("quality.py: "), done.stderr)
+        for part in parts:
+            self.assertIn(part, done.stderr)
+
+    def test_files_that_are_missing_or_broken_are_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path, out = folder + "/documents", folder + "/out"
+            self.refuses(["--out", out, "--documents", path], path + ": No such file or directory")
+            self.refuses(["--out", out, "--documents", folder], folder + ": Is a directory")
+            good = {"document": "d", "turns": [{"question": "q", "answer": "a"}]}
+            for line, rule in (
+                    ("{", "must be JSON"), ("\xff", "must be JSON"), ("[1]", "must be a JSON object"),
+                    ("{}", "must have a list of turns"), ('{"turns": []}', "must have texts"),
+                    ('{"turns": [1], "document": ""}', "must have a list of turns"),
+                    (json.dumps(good | {"turns": [{"question": "q"}]}), "must have texts"),
+                    (json.dumps(good | {"document": "\ud800"}), "holds half of a surrogate"),
+                    (json.dumps(good | {"turns": []}), "must have an answer"),
+                    ('{"pieces": 1}', "must have pieces"), ('{"pieces": [["x", ""]]}', "must have pieces"),
+                    ('{"pieces": [["answer", 1]]}', "must have texts"),
+                    ('{"pieces": [["answer", "a"]]}', "must have an answer with something before it"),
+                    ("[" * 100000, "must be JSON")):
+                pathlib.Path(path).write_text(json.dumps(good) + "\n\n" + line + "\n",
+                                              encoding="latin1")
+                self.refuses(["--out", out, "--documents", path], f"{path}: line 3 {rule}")
+            pathlib.Path(path).write_text("\n")
+            self.refuses(["--out", out, "--documents", path], path + " holds no document")
+            pathlib.Path(path).write_text(json.dumps(good) + "\n")
+            self.refuses(["--out", out, "--documents", path, "--model", folder],
+                         "weft-tokenize: ", folder + "/tokenizer.json")
+            self.refuses(["--out", out, "--bin", folder], "--bin must be a folder with the program")
+            self.refuses(["--out", path, "--documents", path], path + ": File exists")
+            self.refuses(["--script", "/nowhere/script", "--documents", path], "/nowhere/script")
+
+    def test_broken_results_are_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            results = pathlib.Path(folder, "results.jsonl")
+            self.refuses(["--out", folder, "--report"], "there are no results in " + str(results))
+            good = {"key": "k", "name": "dense", "mode": "dense", "top_k": 0, "ranks": 0, "m": 0,
+                    "selection": None,
+                    "documents": [[{"at": 5, "right": True, "tokens": 2, "logprob": -1.0}]]}
+            results.write_text(json.dumps(good) + "\n")
+            self.assertIn("1 questions on 1 documents", run("--out", folder, "--report").stdout)
+            for line in (json.dumps(good)[:40], "7", json.dumps(good | {"documents": 1}),
+                         json.dumps(good | {"documents": [[{"at": 5}]]}),
+                         json.dumps({k: v for k, v in good.items() if k != "m"})):
+                results.write_text(json.dumps(good) + "\n" + line)
+                self.refuses(["--out", folder, "--report"], f"{results}: line 2 is no result")
+                self.refuses(["--out", folder, "--first", "1"], f"{results}: line 2 is no result")
+
+    def test_training_says_what_it_lacks(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "torch.py").write_text("raise ImportError(name='torch')\n")
+            done = subprocess.run(
+                [sys.executable, ROOT / "tools/quality/train_counts.py", "--out", folder],
+                env={"PYTHONPATH": folder}, text=True, capture_output=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr,
+                         "train_counts.py: torch is missing: pip install torch safetensors\n")
+
+
+class Demo(unittest.TestCase):
+    def test_bad_values_are_refused(self):
+        def refuses(part, **values):
+            values = {"bin": BIN, "model": ROOT / "deploy/models/demo",
+                      "example": ROOT / "deploy/examples/09-4013tok.jsonl"} | values
+            done = subprocess.run(
+                [sys.executable, ROOT / "tools/demo.py"] +
+                [word for key, value in values.items() for word in ("--" + key, str(value))],
+                text=True, capture_output=True)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertNotIn("Traceback", done.stderr)
+            self.assertIn(part, done.stderr)
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "example")
+            refuses("there is no program weft-server in " + folder, bin=folder)
+            refuses(f"--example: {path}: No such file", example=path)
+            for text in ("", "{", "{}", '{"turns": 1}', '{"turns": [{"reference_exact": true}]}'):
+                path.write_text(text)
+                refuses(f"--example: {path} is no document as those", example=path)
+            path.write_text('{"turns": []}')
+            refuses("no turn is marked reference_exact", example=path)
+            refuses("--ranks", ranks="x")
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ TEST_CASE("rpc: every field of a request reaches the engine") {
   request.set_logprobs_from(1);
   request.set_prompt_logprobs(5);
   request.set_cache_salt("salt");
+  request.set_prefill_progress(true);
   request.mutable_selected()->add_layers(2);
   request.mutable_selected()->add_outputs(8);
   v1::Sampling* sampling = request.mutable_sampling();
@@ -69,6 +70,7 @@ TEST_CASE("rpc: every field of a request reaches the engine") {
   CHECK(got.logprobs_from == 1);
   CHECK(got.prompt_alternatives == 5);
   CHECK(got.cache_salt == "salt");
+  CHECK(got.prefill_progress);
   CHECK(got.traced_layers == std::vector<int32_t>{2});
   CHECK(got.traced_outputs == std::vector<int32_t>{8});
 }
@@ -217,6 +219,26 @@ TEST_CASE("rpc: a full queue tells when to try again") {
     reader->Finish();
   }
   CHECK(served.Idle());
+}
+
+TEST_CASE("rpc: the prefill's progress comes before the first token") {
+  ServedEngine served(kOptions);
+  v1::GenerateRequest request = RpcRequest(FakePrompt(40, 1), 2);
+  request.set_prefill_progress(true);
+  grpc::ClientContext context;
+  const auto reader = served.stub->Generate(&context, request);
+  std::vector<int> done;
+  int tokens = 0;
+  for (v1::GenerateEvent event; reader->Read(&event);) {
+    tokens += event.has_token();
+    if (!event.has_prefill()) continue;
+    CHECK(tokens == 0);
+    CHECK(event.prefill().total() == 40);
+    done.push_back(event.prefill().done());
+  }
+  CHECK(reader->Finish().ok());
+  CHECK(done == std::vector<int>{16, 32});
+  CHECK(tokens == 2);
 }
 
 TEST_CASE("rpc: what attention read comes before its token") {

@@ -42,6 +42,8 @@ void Heard::Take(const v1::GenerateResponse& response) {
   } else if (response.has_selected()) {
     selected.push_back(response.selected());
     selected_after.push_back(ids.size());
+  } else if (response.has_prefill()) {
+    prefill.push_back(response.prefill());
   } else if (response.has_scores()) {
     scores.push_back(response.scores());
   } else if (response.has_complete()) {

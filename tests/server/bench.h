@@ -29,7 +29,8 @@ struct Heard {
   std::vector<v1::TopTokens> top;
   std::vector<v1::Scores> scores;
   std::vector<v1::SelectedTokens> selected;
-  std::vector<size_t> selected_after;  // ids that were heard before each
+  std::vector<v1::PrefillProgress> prefill;  // before the first delta
+  std::vector<size_t> selected_after;        // ids that were heard before each
   v1::Complete complete;
   bool completed = false;
 

@@ -55,6 +55,13 @@ GenerateEvent FinishedEvent(const GenerateRequest& request, int output, int32_t 
   return event;
 }
 
+GenerateEvent PrefillEvent(const GenerateRequest& request, int done) {
+  GenerateEvent event;
+  event.mutable_prefill()->set_done(done);
+  event.mutable_prefill()->set_total(request.prompt_ids_size() + request.committed_ids_size());
+  return event;
+}
+
 GenerateEvent ScoresEvent(const GenerateRequest& request, int begin, int count) {
   GenerateEvent event;
   event.mutable_scores()->set_position(begin);
@@ -205,6 +212,11 @@ Status FakeEngine::Play(const FakeScript& script, grpc::ServerContext* context,
   GenerateEvent admitted;
   *admitted.mutable_admitted() = info().defaults();
   if (!writer->Write(admitted)) return kGone;
+  for (const int done : script.prefill) {
+    if (!request.prefill_progress()) break;
+    if (!Sleep(script.prefill_delay, context)) return kGone;
+    if (!writer->Write(PrefillEvent(request, done))) return kGone;
+  }
   if (!request.has_logprobs_from()) return PlayTokens(script, context, request, writer);
   for (int i = request.logprobs_from(); i < request.prompt_ids_size(); i += script.score_run) {
     if (i - request.logprobs_from() == script.hang_at_score) return Hang(context, request);

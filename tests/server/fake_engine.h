@@ -20,9 +20,11 @@ struct FakeScript {
   // The output, after which it finishes; empty: letters that depend on prompt and index, without
   // end. An id among the request's stop_ids ends it with STOP.
   std::vector<int32_t> tokens;
-  std::chrono::milliseconds delay{0};        // before each token
-  std::chrono::milliseconds admit_delay{0};  // before Admitted
-  int fail_at = -1;                          // ends with `failure` instead of this token
+  std::chrono::milliseconds delay{0};          // before each token
+  std::chrono::milliseconds admit_delay{0};    // before Admitted
+  std::vector<int> prefill;                    // tokens done, told one by one where asked for
+  std::chrono::milliseconds prefill_delay{0};  // before each
+  int fail_at = -1;                            // ends with `failure` instead of this token
   grpc::Status failure;
   int64_t retry_after_ms = 0;    // told with it, where not 0
   int repeat_last = 0;           // before each token, this many of those before it once more

@@ -128,13 +128,18 @@ TEST_CASE("options: mistakes exit with 2 and a sentence with rule and value") {
       {{"--engine", "127.0.0.1:1", "--mpirun", "srun"}, "--mpirun:", "--engine names one"},
       {{"--engine", "127.0.0.1:1", "--mpirun-arg", "-v"}, "--mpirun-arg:", "--engine"},
       {{"--engine", "127.0.0.1:1", "--engine-binary", "/bin/true"}, "--engine-binary:", "--engine"},
-      {{"--page-tokens", "17"}, "--page-tokens", "multiple of 16 from 16 to 4096; got '17'"},
-      {{"--block-size", "5"}, "--page-tokens", "multiple of --block-size, 5; got '64'"},
-      {{"--index-topk", "65", "--max-index-topk", "64"},
-       "--index-topk",
-       "at most --max-index-topk"},
-      {{"--experts", "whole"}, "--experts", "needs --partition reduce"},
-      {{"--margin", "auto", "--backend", "cuda"}, "--margin", "is for the CPU"},
+      {{"--kv-memory", "-1"}, "--kv-memory", "got '-1'"},
+      {{"--kv-memory", "9999999999GB"}, "--kv-memory", "must be a size such as 512MiB"},
+      {{"--exchange-memory", "0"}, "--exchange-memory", "at least 1; got '0'"},
+      {{"--page-tokens", "24"}, "--page-tokens", "multiple of 16 from 16 to 4096; got '24'"},
+      {{"--priority-aging", "0.0001"}, "--priority-aging", "got '0.0001'"},
+      {{"--backend", "cuda", "--margin", "auto"}, "--margin", ": auto is for --backend cpu"},
+      {{"--experts", "whole"}, "--experts", ": needs --partition reduce"},
+      {{"--experts", "split", "--partition", "gather"}, "--experts", "--partition reduce"},
+      {{"--index-topk", "300", "--max-index-topk", "200"},
+       "--index-topk (300)",
+       "must not exceed --max-index-topk (200)"},
+      {{"--block-size", "48"}, "--page-tokens (64)", "must be a multiple of --block-size (48)"},
   };
   for (const auto& [args, name, rule] : cases) {
     std::vector<std::string> all = {"--model", "/tmp"};
@@ -145,9 +150,34 @@ TEST_CASE("options: mistakes exit with 2 and a sentence with rule and value") {
     CHECK(result.exit_code == 2);
     CHECK_THAT(result.message, Contains(name) && Contains(rule));
   }
-  CHECK(Parse({"--model", "/tmp", "--index-topk", "65"}).run);  // the most is then the model's
   CHECK(Parse({}).exit_code == 2);
   CHECK_THAT(Parse({"--model", "/no/such"}).message, Contains("a folder that exists"));
+}
+
+TEST_CASE("options: what engines take together is left to them") {
+  const std::vector<std::vector<std::string>> cases = {
+      {"--margin", "auto"},
+      {"--margin", "auto", "--backend", "cpu"},
+      {"--margin", "auto", "--backend", "auto"},
+      {"--margin", "off", "--backend", "cuda"},
+      {"--experts", "auto"},
+      {"--experts", "whole", "--partition", "reduce"},
+      {"--index-topk", "300", "--max-index-topk", "300"},
+      {"--index-topk", "300", "--max-index-topk", "0"},
+      {"--max-index-topk", "10"},  // the model's K is not known here
+      {"--block-size", "48", "--page-tokens", "96"},
+      {"--kv-memory", "0"},
+      {"--kv-memory", "8gib", "--exchange-memory", "1Ki"}};
+  for (std::vector<std::string> args : cases) {
+    args.insert(args.begin(), {"--model", "/tmp"});
+    const ParseResult result = Parse(args);
+    INFO(result.message);
+    CHECK(result.run);
+  }
+  setenv("WEFT_BACKEND", "cuda", 1);
+  CHECK_THAT(Parse({"--model", "/tmp", "--margin", "auto"}).message,
+             Contains("--margin: auto is for --backend cpu"));
+  unsetenv("WEFT_BACKEND");
 }
 
 TEST_CASE("options: help and version exit with 0") {

@@ -10,6 +10,7 @@
 #include "server/text/model_text.h"
 #include "tests/server/bench.h"
 #include "tests/server/terminal.h"
+#include "tools/client/prefill_line.h"
 
 namespace weft::server {
 namespace {
@@ -68,6 +69,12 @@ TEST_CASE("repl: questions and the commands that set something") {
   terminal.Type("/set temperature 0.7\n/show\n");
   REQUIRE(terminal.Says("Parameters are set by /set parameter temperature 0.7.\n"));
   REQUIRE(terminal.Says("There is /show info, parameters and system.\n"));
+  terminal.Type("/stats maybe\n/stats on\n/stats off\n/clear all\n/bye now\n");
+  REQUIRE(
+      terminal.Says("There is /stats, /stats on and /stats off; got 'maybe'.\n"
+                    "Figures are on.\nFigures are off.\n"
+                    "/clear takes nothing behind it; got 'all'.\n"
+                    "/bye takes nothing behind it; got 'now'.\n"));
   terminal.Type("/quit\n");
   CHECK(terminal.Wait() == 0);
   CHECK(terminal.Out() == "An answer.\nAn answer.\nAn answer.\n");
@@ -87,6 +94,33 @@ TEST_CASE("repl: a whole terminal has a prompt") {
   REQUIRE(terminal.Prompts(3));
   terminal.Type("\x04");
   CHECK(terminal.Wait() == 0);
+}
+
+TEST_CASE("repl: a terminal shows how far the prompt is read until the answer comes") {
+  Bench bench;
+  FakeScript script = Saying("ok");
+  script.prefill = {1, 2, 3, 4};
+  script.prefill_delay = milliseconds(250);
+  bench.engine->set_script(script);
+  Terminal terminal(bench.app->address(), {}, true);
+  REQUIRE(terminal.Prompts(1));
+  terminal.Type("hello\n");
+  REQUIRE(terminal.Says("\r\x1b[Kreading the prompt: "));
+  REQUIRE(terminal.Says(" s left\r\x1b[K"));  // it gives way
+  REQUIRE(terminal.Answers("ok\n"));
+  REQUIRE(terminal.Prompts(2));
+  terminal.Type("\x04");
+  CHECK(terminal.Wait() == 0);
+}
+
+TEST_CASE("repl: how far a prompt is read is told with the time that is left") {
+  client::PrefillLine line;
+  CHECK(line.Text(300, 30000, 2) == "reading the prompt: 1 % of 30000 tokens");
+  CHECK(line.Text(3300, 30000, 12) == "reading the prompt: 11 % of 30000 tokens, about 89 s left");
+  CHECK(line.Text(29999, 30000, 101) == "reading the prompt: 99 % of 30000 tokens, about 0 s left");
+  // Another engine begins anew: no speed is known of it.
+  CHECK(line.Text(500, 30000, 103) == "reading the prompt: 1 % of 30000 tokens");
+  CHECK(line.Text(1000, 30000, 104) == "reading the prompt: 3 % of 30000 tokens, about 58 s left");
 }
 
 TEST_CASE("repl: a text of several lines") {
@@ -141,6 +175,15 @@ TEST_CASE("repl: documents and saving and loading") {
   terminal.Type("/file " + (folder.path() / "latin1.txt").string() + "\n");
   REQUIRE(
       terminal.Says("latin1.txt' must be text in UTF-8; got another byte at offset 2, in line 1"));
+  terminal.Type("/file\n/file  \n");
+  const std::string usage =
+      "/file needs a path: /file PATH puts a document before the next question.\n";
+  REQUIRE(terminal.Says(usage + usage));
+  terminal.Type("/save\n");
+  REQUIRE(terminal.Says("/save needs a path: /save PATH writes the conversation to a file.\n"));
+  terminal.Type("/load\n");
+  REQUIRE(terminal.Says("/load needs a path: /load PATH goes on with a conversation that /save"));
+  CHECK(bench.engine->requests().empty());
   terminal.Type("/file /no/such/file\n");
   REQUIRE(terminal.Says("cannot read '/no/such/file': No such file"));
   terminal.Type("/file " + folder.path().string() + "\n");

@@ -75,6 +75,33 @@ TEST_CASE("replay: the end is told when only it was lost") {
   CHECK(call.End().complete.finish_reason() == "stop");
 }
 
+TEST_CASE("replay: the prefill's progress is told where asked for and of each engine") {
+  Bench bench;
+  FakeScript script = Saying(kText);
+  script.prefill = {1, 2};
+  bench.engine->set_script(script);
+  CHECK(bench.Generate(TextRequest("x", 100)).prefill.empty());
+  script.hang_at = 3;
+  bench.engine->set_script(script);
+  v1::GenerateRequest request = TextRequest("x", 100);
+  request.set_prefill_progress(true);
+  Call call(&bench, request);
+  REQUIRE(Eventually([&] { return call.tokens() == 3; }));
+  script.hang_at = -1;
+  script.prefill = {4};
+  Replace(&bench, script);
+  const Heard& heard = call.End();
+  CHECK(heard.status.ok());
+  CHECK(heard.text == kText);
+  REQUIRE(heard.prefill.size() == 3);
+  const int prompt = heard.complete.usage().prompt_tokens();
+  const int done[] = {1, 2, 4}, total[] = {prompt, prompt, prompt + 3};
+  for (size_t i = 0; i < 3; ++i) {
+    CHECK(heard.prefill[i].done() == done[i]);
+    CHECK(heard.prefill[i].total() == total[i]);
+  }
+}
+
 TEST_CASE("replay: scores come once each") {
   const int scored = GENERATE(0, 4, 8, 19);
   const int max_tokens = GENERATE(0, 5);

@@ -30,6 +30,7 @@ Terminal::Terminal(const std::string& server, const std::vector<std::string>& ar
   pid_ = fork();
   if (pid_ == 0) {
     setsid();
+    setenv("TERM", "xterm", 1);
     ioctl(slave, TIOCSCTTY, 0);
     dup2(slave, STDIN_FILENO);
     dup2(open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDOUT_FILENO);

@@ -39,13 +39,7 @@ int Bench(const weft::text::Tokenizer& tokenizer, const std::string& path) {
   return 0;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  if (argc < 2) {
-    std::fprintf(stderr, "usage: tokenize_lines tokenizer.json [--plain | --bench FILE]\n");
-    return 2;
-  }
+int Run(int argc, char** argv) {
   const double start = Seconds();
   const auto tokenizer = weft::text::Tokenizer::FromFile(argv[1]);
   const std::string mode = argc > 2 ? argv[2] : "";
@@ -62,5 +56,25 @@ int main(int argc, char** argv) {
       ids += std::to_string(id);
     }
     std::puts(ids.c_str());
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string first = argc > 1 ? argv[1] : "";
+  if (first.empty() || first == "--help" || first == "-h") {
+    std::fprintf(first.empty() ? stderr : stdout,
+                 "usage: tokenize_lines tokenizer.json [--plain | --bench FILE]\n"
+                 "Ids of the strings on stdin, a JSON string a line (--plain: special tokens are\n"
+                 "text); --bench: the speed over FILE.\n");
+    return first.empty() ? 2 : 0;
+  }
+  try {
+    return Run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "tokenize_lines: %s\n", error.what());
+    return 1;
   }
 }

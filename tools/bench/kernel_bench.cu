@@ -2,6 +2,9 @@
 // against the exact fp32 path first, then timed inside a CUDA graph over rotated (L2-cold) buffers.
 // Prints the median over graph launches, the rate, and the fraction of the limit: the larger of
 // bytes over 4.3 TB/s and operations over 790 TFLOP/s, both measured on an H200.
+#include <algorithm>
+#include <cstring>
+#include <iterator>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -123,24 +126,54 @@ void Linear(Bench* bench) {
   run(256, 7168, DType::kF32);
 }
 
+struct Kernel {
+  const char* name;
+  void (*run)(Bench* bench);
+};
+constexpr Kernel kKernels[] = {{"index_scores", IndexScores},
+                               {"select_top", SelectTop},
+                               {"sparse_mla", SparseMla},
+                               {"linear", Linear}};
+
 }  // namespace
 
 }  // namespace weft::bench
 
 int main(int argc, char** argv) {
+  using namespace weft::bench;
   const char* json = nullptr;
   const char* only = "";
-  for (int i = 1; i + 1 < argc; i += 2) {
-    if (std::strcmp(argv[i], "--json") == 0) json = argv[i + 1];
-    if (std::strcmp(argv[i], "--only") == 0) only = argv[i + 1];
+  for (int i = 1; i < argc; i += 2) {
+    const bool help = std::strcmp(argv[i], "--help") == 0 || std::strcmp(argv[i], "-h") == 0;
+    const bool is_json = std::strcmp(argv[i], "--json") == 0;
+    const bool is_only = std::strcmp(argv[i], "--only") == 0;
+    if (help || !(is_json || is_only) || i + 1 == argc) {
+      std::fputs(
+          "usage: weft-bench-kernels [--json FILE] [--only NAME]\n"
+          "The CUDA kernels that decide speed on this machine's GPU, each checked before it is\n"
+          "timed. NAME: part of index_scores, select_top, sparse_mla or linear.\n",
+          help ? stdout : stderr);
+      return help ? 0 : 2;
+    }
+    (is_json ? json : only) = argv[i + 1];
+  }
+  const auto wanted = [only](const auto& kernel) {
+    return std::strstr(kernel.name, only) != nullptr;
+  };
+  if (std::none_of(std::begin(kKernels), std::end(kKernels), wanted)) {
+    std::fprintf(stderr, "--only: there is no kernel '%s' (--help names them)\n", only);
+    return 2;
+  }
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    std::fputs("weft-bench-kernels: this machine has no GPU that CUDA finds\n", stderr);
+    return 1;
   }
   try {
-    using namespace weft::bench;
-    Bench bench(json, only);
-    if (bench.Wanted("index_scores")) IndexScores(&bench);
-    if (bench.Wanted("select_top")) SelectTop(&bench);
-    if (bench.Wanted("sparse_mla")) SparseMla(&bench);
-    if (bench.Wanted("linear")) Linear(&bench);
+    Bench bench(json);
+    for (const auto& kernel : kKernels) {
+      if (wanted(kernel)) kernel.run(&bench);
+    }
     return bench.failed() ? 1 : 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -74,16 +75,18 @@ inline double RelativeError(const std::vector<float>& got, const std::vector<flo
 
 class Bench {
  public:
-  Bench(const char* json, const char* only) : context_(0, size_t{512} << 20), only_(only) {
-    if (json != nullptr) json_ = std::fopen(json, "w");
-    if (json_ != nullptr) std::fprintf(json_, "[");
+  explicit Bench(const char* json) : context_(0, size_t{512} << 20) {
+    if (json != nullptr) {
+      json_ = std::fopen(json, "w");
+      if (json_ == nullptr) throw std::runtime_error("--json: cannot write " + std::string(json));
+      std::fprintf(json_, "[");
+    }
     std::printf("%-52s %9s %9s %9s %7s\n", "kernel", "us", "GB/s", "TFLOP/s", "limit");
   }
   ~Bench() {
     if (json_ != nullptr) std::fprintf(json_, "\n]\n"), std::fclose(json_);
   }
   CudaContext& context() { return context_; }
-  bool Wanted(const char* name) const { return std::strstr(name, only_) != nullptr; }
 
   // One call of op(i), i counting buffers, must do `bytes` and `flops` at least. `before` goes
   // ahead of all calls and is not timed.
@@ -143,7 +146,6 @@ class Bench {
   }
 
   CudaContext context_;
-  const char* only_;
   FILE* json_ = nullptr;
   const char* comma_ = "";
   bool failed_ = false;

@@ -151,6 +151,9 @@ class Client::Asking {
     came_ = true;
     if (response.has_started() && position_.started()) listener_.notice("(going on)");
     position_.Take(response);
+    if (response.has_prefill()) {
+      listener_.prefill(response.prefill().done(), response.prefill().total());
+    }
     if (response.has_complete()) outcome_.complete = response.complete();
     if (response.delta().token_ids_size() > 0 && !outcome_.first_token_seconds) {
       outcome_.first_token_seconds = Elapsed();

@@ -32,7 +32,8 @@ struct Outcome {
 struct Listener {
   std::function<void(std::string_view)> text;
   std::function<void(std::string_view)> reasoning;
-  std::function<void(std::string_view)> notice;  // a sentence about the connection
+  std::function<void(std::string_view)> notice;      // a sentence about the connection
+  std::function<void(int done, int total)> prefill;  // tokens read, again and again
 };
 
 class Client {

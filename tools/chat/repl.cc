@@ -24,7 +24,7 @@ constexpr const char* kHelp =
     "/set think, /set nothink   let the model reason first, or not\n"
     "/show info                 model and server\n"
     "/show parameters, system   what is set\n"
-    "/stats                     figures after each answer, on or off\n"
+    "/stats [on|off]            figures after each answer, or no longer\n"
     "/save PATH, /load PATH     the conversation with its settings, as JSON\n"
     "/clear                     forget the conversation\n"
     "/bye (/exit, /quit)        leave (or Ctrl-D)\n"
@@ -106,19 +106,38 @@ class Repl {
   }
 
   void Command(std::string line) {
-    using Handler = void (Repl::*)(const std::string&);
-    static const std::map<std::string, Handler> handlers = {
-        {"/help", &Repl::Help},   {"/?", &Repl::Help},        {"/file", &Repl::File},
-        {"/set", &Repl::Set},     {"/system", &Repl::System}, {"/show", &Repl::Show},
-        {"/stats", &Repl::Stats}, {"/save", &Repl::Save},     {"/load", &Repl::Load},
-        {"/clear", &Repl::Clear}, {"/bye", &Repl::Leave},     {"/exit", &Repl::Leave},
-        {"/quit", &Repl::Leave}};
+    struct Entry {
+      void (Repl::*run)(const std::string&);
+      enum { kNothing, kPath, kWords } takes;
+      const char* does = "";  // with its path
+    };
+    static const std::map<std::string, Entry> entries = {
+        {"/help", {&Repl::Help, Entry::kNothing}},
+        {"/?", {&Repl::Help, Entry::kNothing}},
+        {"/file", {&Repl::File, Entry::kPath, "puts a document before the next question"}},
+        {"/set", {&Repl::Set, Entry::kWords}},
+        {"/system", {&Repl::System, Entry::kWords}},
+        {"/show", {&Repl::Show, Entry::kWords}},
+        {"/stats", {&Repl::Stats, Entry::kWords}},
+        {"/save", {&Repl::Save, Entry::kPath, "writes the conversation to a file"}},
+        {"/load", {&Repl::Load, Entry::kPath, "goes on with a conversation that /save wrote"}},
+        {"/clear", {&Repl::Clear, Entry::kNothing}},
+        {"/bye", {&Repl::Leave, Entry::kNothing}},
+        {"/exit", {&Repl::Leave, Entry::kNothing}},
+        {"/quit", {&Repl::Leave, Entry::kNothing}}};
     const std::string name = TakeWord(&line);
-    const auto handler = handlers.find(name);
-    if (handler == handlers.end()) {
+    const auto found = entries.find(name);
+    if (found == entries.end()) {
       return Say("There is no command " + name + "; /help tells the commands.");
     }
-    (this->*handler->second)(line);
+    const Entry& entry = found->second;
+    if (entry.takes == Entry::kPath && line.empty()) {
+      return Say(name + " needs a path: " + name + " PATH " + entry.does + ".");
+    }
+    if (entry.takes == Entry::kNothing && !line.empty()) {
+      return Say(name + " takes nothing behind it; got '" + line + "'.");
+    }
+    (this->*entry.run)(line);
   }
 
   void Help(const std::string&) { std::cerr << kHelp; }
@@ -129,8 +148,11 @@ class Repl {
     Say("The conversation is forgotten.");
   }
 
-  void Stats(const std::string&) {
-    stats_ = !stats_;
+  void Stats(const std::string& wish) {
+    if (!wish.empty() && wish != "on" && wish != "off") {
+      return Say("There is /stats, /stats on and /stats off; got '" + wish + "'.");
+    }
+    stats_ = wish.empty() ? !stats_ : wish == "on";
     Say(std::string("Figures are ") + (stats_ ? "on." : "off."));
   }
 

@@ -34,6 +34,7 @@ v1::ChatRequest Session::Said() const {
 v1::ChatRequest Session::Request(const std::string& question) const {
   v1::ChatRequest request = Said();
   *request.add_messages() = Turn("user", Content(question));
+  request.set_prefill_progress(true);
   return request;
 }
 

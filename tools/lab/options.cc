@@ -26,7 +26,8 @@ void AddOptions(CLI::App* app, Texts* texts, Options* options) {
       "Score fields, with commas, or all: independent, clustered, periodic, drifting, ties, "
       "needle, adversarial (to rotated placement)");
   app->add_option("--captured", texts->captured,
-                  "Instead of fields: scores that weft-engine --capture wrote, files with commas");
+                  "Instead of fields: scores that weft-engine --capture wrote, files with commas; "
+                  "none twice, all scores finite");
   app->add_flag("--by-layer", options->spec.by_layer, "Captured scores layer by layer");
   add("--placement", &texts->placements,
       "With commas: contiguous, round-robin, rotated, block-cyclic:b, rotated:b");
@@ -78,12 +79,18 @@ void ReadCaptured(const CLI::App& app, const Texts& texts, Spec* spec) {
     throw cli::UsageError(std::string(option) + " is of synthetic fields, not of --captured");
   }
   auto captured = std::make_shared<Captured>();
-  for (const std::string& path : cli::Split(texts.captured)) captured->Read(path);
+  for (const std::string& path : cli::Split(texts.captured)) {
+    if (path.empty()) {
+      throw cli::UsageError("--captured must be files with commas, got '" + texts.captured + "'");
+    }
+    captured->Read(path);
+  }
   if (!captured->complete()) {
     std::fprintf(stderr, "weft-lab: --capture-limit left queries out of the captured scores\n");
   }
   if (app.count("--top-k") == 0) spec->K = captured->topk();
   if (app.count("--queries") > 0) captured->Thin(static_cast<size_t>(spec->queries));
+  captured->CheckNumbers();
   spec->captured = captured;
 }
 

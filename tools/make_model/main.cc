@@ -11,13 +11,32 @@
 
 namespace {
 
-// KEY=VALUE, the value in JSON, or else a string.
+// KEY=VALUE, the value in JSON, or else a string. Other keys than the file's own are allowed, since
+// it need not name those that have a default.
 void Set(const std::string& text, nlohmann::json* config) {
   const size_t at = text.find('=');
   if (at == std::string::npos) throw CLI::ValidationError("--set", "must be KEY=VALUE");
   nlohmann::json value = nlohmann::json::parse(text.substr(at + 1), nullptr, false);
   if (value.is_discarded()) value = text.substr(at + 1);
-  (*config)[text.substr(0, at)] = value;
+  const std::string key = text.substr(0, at);
+  if (!config->contains(key)) {
+    std::fprintf(stderr,
+                 "weft-make-model: --set %s: the config does not have this key; it is added\n",
+                 key.c_str());
+  }
+  (*config)[key] = value;
+}
+
+void Report(const std::string& folder) {
+  uintmax_t bytes = 0;
+  int shards = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() != ".safetensors") continue;
+    bytes += entry.file_size();
+    ++shards;
+  }
+  std::printf("wrote %s: %.1f MB of tensors in %d file%s\n", folder.c_str(),
+              static_cast<double>(bytes) / 1e6, shards, shards == 1 ? "" : "s");
 }
 
 }  // namespace
@@ -37,6 +56,7 @@ int main(int argc, char** argv) {
     command->add_option("out", out, "folder to write")->required();
     command->add_option("--shard-size", options.shard_bytes, "most bytes of a file, as 5GB")
         ->transform(CLI::AsSizeValue(true))
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 62))
         ->capture_default_str();
     return command;
   };
@@ -64,6 +84,7 @@ int main(int argc, char** argv) {
     } else if (to_fp32->parsed()) {
       weft::ConvertToFp32(in, out, options);
     }
+    Report(out);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   } catch (const std::exception& error) {

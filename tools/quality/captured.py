@@ -6,24 +6,36 @@ import mmap
 import struct
 from array import array
 
+from mistakes import Mistake
+
 
 class Logits:
     """tensors 'logits.S.T' of a capture; S counts requests from 1, T is a position."""
 
     def __init__(self, path):
-        with open(path, "rb") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
-            self.tensors = json.loads(file.read(length))
-            self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self.path = path
+        try:
+            with open(path, "rb") as file:
+                (length,) = struct.unpack("<Q", file.read(8))
+                self.tensors = json.loads(file.read(length))
+                self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            metadata = self.tensors.pop("__metadata__")
+        except (ValueError, TypeError, KeyError, AttributeError, struct.error, OverflowError,
+                MemoryError) as e:
+            raise Mistake(f"{path} is no capture of weft-engine") from e
         self.begin = 8 + length
-        metadata = self.tensors.pop("__metadata__")
-        if metadata["format"] != "weft-capture-1" or metadata["complete"] != "true":
-            raise ValueError(f"{path} is not a complete capture")
+        if metadata.get("format") != "weft-capture-1" or metadata.get("complete") != "true":
+            raise Mistake(f"{path} is not a complete capture")
 
     def row(self, request, position):
-        begin, end = self.tensors[f"logits.{request}.{position}"]["data_offsets"]
+        name = f"logits.{request}.{position}"
+        if name not in self.tensors:
+            raise Mistake(f"{self.path} has no tensor {name}: it is of other documents")
+        begin, end = self.tensors[name]["data_offsets"]
         values = array("f")
         values.frombytes(self.data[self.begin + begin:self.begin + end])
+        if not all(map(math.isfinite, values)):
+            raise Mistake(f"{self.path}: tensor {name} holds what is no finite number")
         return values
 
 

@@ -15,12 +15,16 @@ import random
 import shutil
 import time
 
-import torch
-import torch.nn.functional as F
-from safetensors.torch import save_file
-from torch import nn
-
 import counts
+from mistakes import Parser, number, numbers, run
+
+try:
+    import torch
+    import torch.nn.functional as F
+    from safetensors.torch import save_file
+    from torch import nn
+except ImportError as error:
+    raise SystemExit(f"train_counts.py: {error.name} is missing: pip install torch safetensors")
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 CONFIG = {
@@ -213,7 +217,6 @@ def train(args, ids):
 
 
 def write(model, args, tokenizer_folder):
-    args.out.mkdir(parents=True, exist_ok=True)
     tensors = {name: value.bfloat16().contiguous() for name, value in model.state_dict().items()}
     save_file(tensors, args.out / "model.safetensors", {"format": "pt"})
     (args.out / "config.json").write_text(json.dumps(CONFIG, indent=2) + "\n")
@@ -224,22 +227,31 @@ def write(model, args, tokenizer_folder):
             file.write(json.dumps(document, ensure_ascii=False) + "\n")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+def parse():
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, required=True, help="folder to write")
-    parser.add_argument("--steps", type=int, default=3000)
-    parser.add_argument("--batch", type=int, default=8, help="documents a step")
-    parser.add_argument("--rate", type=float, default=2e-3, help="greatest learning rate")
-    parser.add_argument("--dense-share", type=float, default=0.6,
-                        help="share of the steps with dense attention")
+    parser.add_argument("--steps", type=number(int, 1, 10**6), default=3000,
+                        help="steps of training (default 3000)")
+    parser.add_argument("--batch", type=number(int, 1, 1024), default=8,
+                        help="documents a step (default 8)")
+    parser.add_argument("--rate", type=number(float, 0, 1, open_low=True), default=2e-3,
+                        help="greatest learning rate (default 2e-3)")
+    parser.add_argument("--dense-share", type=number(float, 0, 1), default=0.6,
+                        help="share of the steps with dense attention (default 0.6)")
     parser.add_argument("--sparse-top-k", default="64,128,256,512,1024",
-                        type=lambda text: [int(part) for part in text.split(",")],
+                        type=numbers(int, 1, CONFIG["max_position_embeddings"]),
                         help="K of the other steps, drawn for each (default 64,128,256,512,1024); "
                         "with one value the model learns to need just that")
-    parser.add_argument("--documents", type=int, default=24, help="documents to ask about")
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
+    parser.add_argument("--documents", type=number(int, 1, 10**4), default=24,
+                        help="documents to ask about (default 24)")
+    parser.add_argument("--seed", type=number(int, 0, 2**32 - 1), default=1,
+                        help="the same seed and torch give the same model (default 1)")
+    return parser.parse_args()
+
+
+def main():
+    args = parse()
+    args.out.mkdir(parents=True, exist_ok=True)  # before minutes of training
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)
     folder = ROOT / "deploy/models/demo"
@@ -253,4 +265,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

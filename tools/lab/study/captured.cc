@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
@@ -56,8 +58,7 @@ json Lengths(const std::string& path, const json& metadata) {
 }
 
 // "scores.SEQUENCE.LAYER.POSITION"; false: another kind of tensor.
-bool ParseName(const std::string& path, const std::string& name, int64_t* sequence,
-               CapturedPair* pair) {
+bool ParseName(const std::string& path, const std::string& name, CapturedPair* pair) {
   if (name.rfind("scores.", 0) != 0) return false;
   long long number = 0;
   int length = 0;
@@ -67,7 +68,7 @@ bool ParseName(const std::string& path, const std::string& name, int64_t* sequen
       pair->position < 0) {
     Fail(path, "has a tensor " + name + ", which names no sequence, layer and position");
   }
-  *sequence = number;
+  pair->sequence = number;
   return true;
 }
 
@@ -80,6 +81,11 @@ void Captured::Read(const std::string& path) {
   } catch (const ModelError& error) {
     throw std::runtime_error(std::string("--captured: ") + error.what());
   }
+  for (const std::string& before : paths_) {
+    std::error_code ignored;  // one that is gone is not the same
+    if (!std::filesystem::equivalent(before, path, ignored)) continue;
+    Fail(path, before == path ? "is given twice" : "is the same file as " + before);
+  }
   const std::shared_ptr<const MappedFile> file =
       tensors.empty() ? std::make_shared<const MappedFile>(path) : tensors.front().file;
   const json metadata = Metadata(path, *file);
@@ -91,14 +97,14 @@ void Captured::Read(const std::string& path) {
   const size_t before = pairs_.size();
   for (const Tensor& tensor : tensors) {
     CapturedPair pair;
-    int64_t sequence = 0;
-    if (!ParseName(path, tensor.name, &sequence, &pair)) continue;
+    if (!ParseName(path, tensor.name, &pair)) continue;
     if (tensor.dtype() != DType::kF32 ||
         tensor.shape != std::vector<int64_t>{int64_t{pair.position} + 1}) {
       Fail(path, "has a tensor " + tensor.name + " of another type or shape");
     }
+    pair.file = static_cast<int32_t>(files_.size());
     pair.scores = static_cast<const float*>(tensor.data);
-    pair.context = lengths.value(std::to_string(sequence), int64_t{pair.position} + 1);
+    pair.context = lengths.value(std::to_string(pair.sequence), int64_t{pair.position} + 1);
     pairs_.push_back(pair);
   }
   if (pairs_.size() == before) {
@@ -107,6 +113,20 @@ void Captured::Read(const std::string& path) {
          "than K tokens, in a mode other than dense");
   }
   files_.push_back(file);
+  paths_.push_back(path);
+}
+
+void Captured::CheckNumbers() const {
+  for (const CapturedPair& pair : pairs_) {
+    for (int32_t i = 0; i <= pair.position; ++i) {
+      if (std::isfinite(pair.scores[i])) continue;
+      Fail(paths_[static_cast<size_t>(pair.file)],
+           "has a score that is no finite number (" + std::to_string(pair.scores[i]) +
+               "): tensor scores." + std::to_string(pair.sequence) + "." +
+               std::to_string(pair.layer) + "." + std::to_string(pair.position) + " at position " +
+               std::to_string(i) + "; the model that was captured computed none there");
+    }
+  }
 }
 
 std::vector<int32_t> Captured::Layers() const {
