@@ -48,8 +48,8 @@ class EngineLink {
 
   // From now on the engine at HOST:PORT is the one; tries for as long as it takes.
   void Connect(const std::string& target);
-  // The same for one that others start: nobody else would say that it does not come, so the log does
-  // now and then.
+  // The same for one that others start: nobody else would say that it does not come, so the log
+  // does now and then.
   void Attach(const std::string& target);
   void Disconnect(const std::string& why);
 
