@@ -155,9 +155,9 @@ class Parser {
         "How chats become prompts, by default as the model folder says: " +
             text::ChatEncodingNames(),
         ChatEncodingName());
-    Add("--log-level", o.log_level, "debug, info, warn or error",
+    Add("--log-level", o.log_level, "debug, info, warn or error; also of the engine that it starts",
         OneOf({"debug", "info", "warn", "error"}));
-    Add("--log-format", o.log_format, "text or json", OneOf({"text", "json"}));
+    Add("--log-format", o.log_format, "text or json, of all lines", OneOf({"text", "json"}));
     app_.add_flag("--print-config", o.print_config, "Print the options in force, and exit");
   }
 
