@@ -170,11 +170,7 @@ void Engine::Postprocess(const StepPlan& plan, const StepResult& result, Clock::
     }
     (row.prefill ? sequence.prefill : sequence.decode).Add(done.figures);
     if (defaults_.margin_auto) margin_.Add(done.loads);
-    if (!done.logprobs.empty()) {
-      const auto scored = static_cast<int32_t>(done.logprobs.size());
-      sequence.sink(ScoresEvent{sequence.scored, done.logprobs, done.argmax, done.top});
-      sequence.scored += scored;
-    }
+    TellScores(sequence, done);
     for (const SelectedTokens& found : result.selected) {
       if (found.sequence != row.sequence) continue;
       sequence.sink(SelectedEvent{found.position + 1 - sequence.prompt_size(), found.layer,
@@ -193,6 +189,26 @@ void Engine::Postprocess(const StepPlan& plan, const StepResult& result, Clock::
   last_step_ = now;
   state_.rows_read += result.rows_read;
   state_.query_layers += result.query_layers;
+}
+
+// In messages that everyone's limits let through.
+void Engine::TellScores(Sequence& sequence, const RowResult& done) {
+  constexpr size_t kAtOnce = 2048;
+  const size_t count = done.logprobs.size();
+  const size_t each = count == 0 ? 0 : done.top.ids.size() / count;
+  const auto part = [](const auto& all, size_t begin, size_t end) {
+    return std::vector(all.begin() + static_cast<ptrdiff_t>(begin),
+                       all.begin() + static_cast<ptrdiff_t>(end));
+  };
+  for (size_t begin = 0; begin < count; begin += kAtOnce) {
+    const size_t end = std::min(begin + kAtOnce, count);
+    sequence.sink(ScoresEvent{sequence.scored,
+                              part(done.logprobs, begin, end),
+                              part(done.argmax, begin, end),
+                              {part(done.top.ids, begin * each, end * each),
+                               part(done.top.logprobs, begin * each, end * each)}});
+    sequence.scored += static_cast<int32_t>(end - begin);
+  }
 }
 
 void Engine::TellPrefill(Sequence& sequence) {
@@ -217,15 +233,10 @@ void Engine::TakeToken(Sequence& sequence, const RowResult& done, Clock::time_po
 
 void Engine::FinishIfDone(Sequence& sequence, Clock::time_point now) {
   if (sequence.leaving) return;
-  const EngineRequest& request = sequence.request;
-  const auto& stops = request.stop_ids;
-  if (!sequence.output.empty() &&
-      std::find(stops.begin(), stops.end(), sequence.output.back()) != stops.end()) {
-    return Finish(sequence, FinishReason::kStop, sequence.output.back());
-  }
   const bool scored_all = sequence.scored < 0 || sequence.scored >= sequence.prompt_size();
   const bool full = !sequence.wants_tokens() || sequence.total() >= limits_.max_context;
   if (!full || !scored_all) return;
+  if (sequence.stopped()) return Finish(sequence, FinishReason::kStop, sequence.output.back());
   if (!sequence.started) sequence.first_step = now;
   Finish(sequence, FinishReason::kLength, -1);
 }

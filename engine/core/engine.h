@@ -96,6 +96,7 @@ class Engine {
  private:
   void DrainInbox();
   void Postprocess(const StepPlan& plan, const StepResult& result, Clock::time_point begin);
+  static void TellScores(Sequence& sequence, const RowResult& done);
   static void TellPrefill(Sequence& sequence);
   void TakeToken(Sequence& sequence, const RowResult& done, Clock::time_point now);
   void FinishIfDone(Sequence& sequence, Clock::time_point now);

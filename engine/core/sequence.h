@@ -1,6 +1,7 @@
 // A request inside the engine, from arrival to its last event.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -126,7 +127,14 @@ struct Sequence {
     return position < prompt_size() ? request.prompt[static_cast<size_t>(position)]
                                     : output[static_cast<size_t>(position - prompt_size())];
   }
-  bool wants_tokens() const { return static_cast<int32_t>(output.size()) < request.max_tokens; }
+  // Its output ends with a stop id.
+  bool stopped() const {
+    const auto& stops = request.stop_ids;
+    return !output.empty() && std::find(stops.begin(), stops.end(), output.back()) != stops.end();
+  }
+  bool wants_tokens() const {
+    return static_cast<int32_t>(output.size()) < request.max_tokens && !stopped();
+  }
 };
 
 }  // namespace weft

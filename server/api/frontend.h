@@ -4,6 +4,7 @@
 #include <string>
 
 #include "server/api/request_gate.h"
+#include "server/api/text_workers.h"
 #include "server/backend/engine_pool.h"
 #include "server/backend/waiting_room.h"
 #include "server/text/model_text.h"
@@ -15,6 +16,7 @@ struct Frontend {
   EnginePool& engines;
   WaitingRoom& room;
   RequestGate& gate;
+  TextWorkers& text_workers;
   std::string model_name;  // the folder's last name
   size_t stream_buffer;    // bytes that may wait for one client
 };

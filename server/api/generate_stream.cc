@@ -33,20 +33,36 @@ void AdviseRetry(int64_t ms, grpc::CallbackServerContext* context) {
   if (ms > 0) context->AddTrailingMetadata("retry-after-ms", std::to_string(ms));
 }
 
+Admission TooManyTexts() {
+  Admission admission;
+  admission.status = Status(StatusCode::RESOURCE_EXHAUSTED,
+                            "too many long texts wait to be tokenized: try again in 1 s");
+  admission.retry_after_ms = 1000;
+  return admission;
+}
+
 class GenerateStream final : public ReplyReactor,
                              public Choice::Owner,
                              public RequestGate::Guest,
                              public std::enable_shared_from_this<GenerateStream> {
  public:
-  GenerateStream(Frontend* frontend, Resolved request, grpc::CallbackServerContext* context)
-      : frontend_(frontend),
-        request_(std::move(request)),
-        context_(context),
-        queue_(frontend->stream_buffer) {}
+  GenerateStream(Frontend* frontend, grpc::CallbackServerContext* context)
+      : frontend_(frontend), context_(context), queue_(frontend->stream_buffer) {}
 
-  void Start(const EngineLink::State& engine) {
+  // From here to OnDone it lives by itself; Start is to follow.
+  void Hold() { self_ = shared_from_this(); }
+
+  void Start(Admission admission) {
+    {
+      const std::lock_guard lock(mutex_);  // the client may leave meanwhile
+      request_ = std::move(admission.request);
+    }
+    if (admission.status.ok() && !Enter()) {
+      admission.status = Status(StatusCode::UNAVAILABLE, "the server is draining");
+    }
     const std::lock_guard lock(mutex_);
-    self_ = shared_from_this();
+    if (!admission.status.ok()) return Refuse(admission.status, admission.retry_after_ms);
+    const EngineLink::State& engine = admission.engine;
     StartSendInitialMetadata();
     const uint32_t tag = DrawTag();
     for (int i = 0; i < request_.choices; ++i) {
@@ -85,6 +101,26 @@ class GenerateStream final : public ReplyReactor,
   }
 
  private:
+  // False: the gate is closed. Without the lock, under which the gate asks streams.
+  bool Enter() {
+    context_->AddInitialMetadata("x-request-id", request_.id);
+    if (request_.resumed) {
+      frontend_->gate.AbortStreams(
+          request_.record.nonce(),
+          {StatusCode::ABORTED, "the client resumed it in another stream"});
+    }
+    return frontend_->gate.Enter(this);
+  }
+
+  // The id may be what is wrong: then it is empty.
+  void Refuse(const Status& status, int64_t retry_after_ms) {
+    AdviseRetry(retry_after_ms, context_);
+    spdlog::info("request {} refused: {}: {}", request_.id.empty() ? "-" : request_.id,
+                 CodeName(status.error_code()), OneLine(status.error_message()));
+    finished_ = true;
+    Finish(status);
+  }
+
   RequestState StateOf(int index, uint32_t tag) const {
     RequestState state;
     state.request = request_.engine;
@@ -243,7 +279,7 @@ class GenerateStream final : public ReplyReactor,
   }
 
   Frontend* const frontend_;
-  const Resolved request_;
+  Resolved request_;  // once started
   grpc::CallbackServerContext* const context_;
   std::vector<std::shared_ptr<Choice>> choices_;
   std::shared_ptr<GenerateStream> self_;  // until OnDone
@@ -255,36 +291,25 @@ class GenerateStream final : public ReplyReactor,
   bool finished_ = false;
 };
 
-class RefusedStream final : public ReplyReactor {
- public:
-  explicit RefusedStream(const Status& status) { Finish(status); }
-  void OnDone() override { delete this; }
-};
-
 }  // namespace
 
-ReplyReactor* StartGenerateStream(Frontend* frontend, const EngineLink::State& engine,
-                                  Resolved request, grpc::CallbackServerContext* context) {
-  const std::string id = request.id;
-  context->AddInitialMetadata("x-request-id", id);
-  if (request.resumed) {
-    frontend->gate.AbortStreams(request.record.nonce(),
-                                {StatusCode::ABORTED, "the client resumed it in another stream"});
-  }
-  auto stream = std::make_shared<GenerateStream>(frontend, std::move(request), context);
-  if (!frontend->gate.Enter(stream.get())) {
-    return RefuseStream(Status(StatusCode::UNAVAILABLE, "the server is draining"), id, context);
-  }
-  stream->Start(engine);
+ReplyReactor* StartGenerateStream(Frontend* frontend, Admission admission,
+                                  grpc::CallbackServerContext* context) {
+  auto stream = std::make_shared<GenerateStream>(frontend, context);
+  stream->Hold();
+  stream->Start(std::move(admission));
   return stream.get();
 }
 
-ReplyReactor* RefuseStream(const Status& status, const std::string& request_id,
-                           grpc::CallbackServerContext* context, int64_t retry_after_ms) {
-  AdviseRetry(retry_after_ms, context);
-  spdlog::info("request {} refused: {}: {}", request_id.empty() ? "-" : request_id,
-               CodeName(status.error_code()), OneLine(status.error_message()));
-  return new RefusedStream(status);
+ReplyReactor* StartGenerateStreamLater(Frontend* frontend, std::function<Admission()> admit,
+                                       grpc::CallbackServerContext* context) {
+  auto stream = std::make_shared<GenerateStream>(frontend, context);
+  stream->Hold();
+  const bool taken = frontend->text_workers.Run([stream, context, admit = std::move(admit)] {
+    stream->Start(context->IsCancelled() ? Admission{grpc::Status::CANCELLED} : admit());
+  });
+  if (!taken) stream->Start(TooManyTexts());
+  return stream.get();
 }
 
 }  // namespace weft::server

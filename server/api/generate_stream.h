@@ -5,6 +5,7 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <functional>
 #include <memory>
 
 #include "server/api/frontend.h"
@@ -14,15 +15,23 @@ namespace weft::server {
 
 using ReplyReactor = grpc::ServerWriteReactor<grpc::ByteBuffer>;
 
+// What became of a client's message: a request for an engine, or why there is none.
+struct Admission {
+  grpc::Status status = {};
+  int64_t retry_after_ms = 0;  // when to try again, or 0
+  EngineLink::State engine = {};
+  Resolved request = {};
+};
+
 // Starts the request on the engine, or, if that is not ready, on the next one: its first choice,
 // and once that is past the prompt the others. When an engine is lost each goes on with another
 // where it was. The stream owns itself; it has entered the gate, and leaves it when the client has
 // its status.
-ReplyReactor* StartGenerateStream(Frontend* frontend, const EngineLink::State& engine,
-                                  Resolved request, grpc::CallbackServerContext* context);
+ReplyReactor* StartGenerateStream(Frontend* frontend, Admission admission,
+                                  grpc::CallbackServerContext* context);
 
-// A stream that ends at once with `status`. `retry_after_ms`: when to try again, or 0.
-ReplyReactor* RefuseStream(const grpc::Status& status, const std::string& request_id,
-                           grpc::CallbackServerContext* context, int64_t retry_after_ms = 0);
+// The same, where `admit` takes so long that a text worker is to do it.
+ReplyReactor* StartGenerateStreamLater(Frontend* frontend, std::function<Admission()> admit,
+                                       grpc::CallbackServerContext* context);
 
 }  // namespace weft::server

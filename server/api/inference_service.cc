@@ -119,17 +119,17 @@ class InferenceService final : public Methods {
 
   ServerUnaryReactor* Tokenize(CallbackServerContext* context, const ByteBuffer* bytes,
                                ByteBuffer* reply) override {
-    v1::TokenizeRequest request;
-    const Status status = Parse(*bytes, &request);
-    if (!status.ok()) return Reply(context, status);
-    const text::TextModel& model = frontend_->text;
-    const std::vector<int32_t> ids = request.add_special_tokens()
-                                         ? model.EncodePrompt(request.text())
-                                         : model.tokenizer->Encode(request.text());
-    v1::TokenizeResponse response;
-    response.mutable_ids()->Add(ids.begin(), ids.end());
-    *reply = Serialize(response);
-    return Reply(context, Status::OK);
+    ServerUnaryReactor* reactor = context->DefaultReactor();
+    const auto work = [this, reactor, bytes, reply] {
+      reactor->Finish(TokenizeText(*bytes, reply));
+    };
+    if (bytes->Length() <= TextWorkers::kLong) {
+      work();
+    } else if (!frontend_->text_workers.Run(work)) {
+      reactor->Finish({StatusCode::RESOURCE_EXHAUSTED,
+                       "too many long texts wait to be tokenized: try again in 1 s"});
+    }
+    return reactor;
   }
 
   ServerUnaryReactor* Detokenize(CallbackServerContext* context,
@@ -182,15 +182,39 @@ class InferenceService final : public Methods {
   }
 
  private:
+  Status TokenizeText(const ByteBuffer& bytes, ByteBuffer* reply) const {
+    v1::TokenizeRequest request;
+    const Status status = Parse(bytes, &request);
+    if (!status.ok()) return status;
+    const text::TextModel& model = frontend_->text;
+    const std::vector<int32_t> ids = request.add_special_tokens()
+                                         ? model.EncodePrompt(request.text())
+                                         : model.tokenizer->Encode(request.text());
+    v1::TokenizeResponse response;
+    response.mutable_ids()->Add(ids.begin(), ids.end());
+    *reply = Serialize(response);
+    return Status::OK;
+  }
+
   template <typename Request>
   ReplyReactor* Start(CallbackServerContext* context, const ByteBuffer& bytes) {
-    Resolved resolved;
+    if (bytes.Length() <= TextWorkers::kLong) {
+      return StartGenerateStream(frontend_, Admit<Request>(*context, bytes), context);
+    }
+    return StartGenerateStreamLater(
+        frontend_, [this, context, bytes] { return Admit<Request>(*context, bytes); }, context);
+  }
+
+  template <typename Request>
+  Admission Admit(const CallbackServerContext& context, const ByteBuffer& bytes) const {
+    Admission admission;
     Request request;
-    int64_t retry_after_ms = 0;
-    Status status = Parse(bytes, &request);
-    if (!status.ok()) return RefuseStream(status, "", context);
-    if (!request.has_resume()) TakeRequestId(*context, &request);
-    EngineLink::State engine = frontend_->engines.Best();
+    Status& status = admission.status;
+    EngineLink::State& engine = admission.engine;
+    status = Parse(bytes, &request);
+    if (!status.ok()) return admission;
+    if (!request.has_resume()) TakeRequestId(context, &request);
+    engine = frontend_->engines.Best();
     if (frontend_->gate.closed()) {
       status = Status(StatusCode::UNAVAILABLE, "the server is draining");
     } else if (!engine.ready && !MayWait(engine)) {
@@ -199,16 +223,16 @@ class InferenceService final : public Methods {
       status = Status(StatusCode::RESOURCE_EXHAUSTED,
                       "the engine is being restarted, and too many requests wait for it: try "
                       "again in 1 s");
-      retry_after_ms = 1000;
+      admission.retry_after_ms = 1000;
     } else {
       const Limits limits = {engine.known->vocab_size(), engine.known->max_context(),
                              engine.known->max_index_topk()};
-      status = Resolve(request, frontend_->text, limits, &resolved);
+      status = Resolve(request, frontend_->text, limits, &admission.request);
     }
-    if (status.ok() && resolved.begun) status = FindEngine(resolved.record.admitted(), &engine);
-    // The id may be what was refused, so the log does without it then.
-    if (!status.ok()) return RefuseStream(status, resolved.id, context, retry_after_ms);
-    return StartGenerateStream(frontend_, engine, std::move(resolved), context);
+    if (status.ok() && admission.request.begun) {
+      status = FindEngine(admission.request.record.admitted(), &engine);
+    }
+    return admission;
   }
 
   // One that can go on with what was admitted before; while none is ready the next one is asked.

@@ -39,14 +39,15 @@ Status ResolveId(const std::string& id, Resolved* out) {
 }
 
 Status ResolvePrompt(const v1::GenerateRequest& request, const text::TextModel& model,
-                     int64_t vocab_size, engine::v1::GenerateRequest* out) {
+                     const Limits& limits, engine::v1::GenerateRequest* out) {
   if (request.has_tokens()) {
     const auto& ids = request.tokens().ids();
-    const Status status = CheckIds(ids, vocab_size, "tokens.ids");
+    const Status status = CheckIds(ids, limits.vocab_size, "tokens.ids");
     if (!status.ok()) return status;
     *out->mutable_prompt_ids() = ids;
   } else if (request.has_text()) {
-    const std::vector<int32_t> ids = model.EncodePrompt(request.text());
+    const std::vector<int32_t> ids =
+        model.EncodePrompt(request.text(), static_cast<size_t>(limits.max_context));
     out->mutable_prompt_ids()->Add(ids.begin(), ids.end());
   }
   if (out->prompt_ids().empty()) {
@@ -78,7 +79,7 @@ text::Message MessageOf(const v1::Message& m) {
 }
 
 Status ResolveConversation(const v1::ChatRequest& request, const text::TextModel& model,
-                           engine::v1::GenerateRequest* out,
+                           const Limits& limits, engine::v1::GenerateRequest* out,
                            std::optional<text::ReplySyntax>* reply) {
   if (!model.chat) {
     return InvalidArgument("Chat must have a model whose chat encoding is known; got model_type '" +
@@ -89,7 +90,8 @@ Status ResolveConversation(const v1::ChatRequest& request, const text::TextModel
   }
   std::vector<text::Message> messages;
   for (const v1::Message& m : request.messages()) messages.push_back(MessageOf(m));
-  const text::Result<text::EncodedChat> chat = model.chat->Encode(messages, OptionsOf(request));
+  const text::Result<text::EncodedChat> chat =
+      model.chat->Encode(messages, OptionsOf(request), static_cast<size_t>(limits.max_context));
   if (!chat.ok()) return InvalidArgument(chat.error());
   out->mutable_prompt_ids()->Add(chat.value().ids.begin(), chat.value().ids.end());
   *reply = chat.value().reply;
@@ -206,7 +208,7 @@ Status InvalidArgument(const std::string& message) {
 Status Resolve(const v1::GenerateRequest& request, const text::TextModel& model,
                const Limits& limits, Resolved* out) {
   Status status = ResolveId(request.request_id(), out);
-  if (status.ok()) status = ResolvePrompt(request, model, limits.vocab_size, &out->engine);
+  if (status.ok()) status = ResolvePrompt(request, model, limits, &out->engine);
   if (status.ok()) status = ResolveRest(request, model, limits, request.has_logprobs_from(), out);
   if (status.ok()) status = ResolveScoring(request, &out->engine);
   if (status.ok()) status = ResolvePosition(request, limits, out);
@@ -216,7 +218,7 @@ Status Resolve(const v1::GenerateRequest& request, const text::TextModel& model,
 Status Resolve(const v1::ChatRequest& request, const text::TextModel& model, const Limits& limits,
                Resolved* out) {
   Status status = ResolveId(request.request_id(), out);
-  if (status.ok()) status = ResolveConversation(request, model, &out->engine, &out->reply);
+  if (status.ok()) status = ResolveConversation(request, model, limits, &out->engine, &out->reply);
   if (status.ok()) status = ResolveRest(request, model, limits, false, out);
   if (status.ok()) status = ResolvePosition(request, limits, out);
   return status;

@@ -29,8 +29,9 @@ Status ResolveLengths(const v1::Sampling& sampling, int64_t max_context, bool sc
   }
   if (room < (only_scores ? 0 : 1)) {
     return InvalidArgument(
-        fmt::format("prompt must be at most {} tokens long, as the longest context is {}; got {}",
-                    max_context - (only_scores ? 0 : 1), max_context, prompt));
+        fmt::format("prompt must be at most {} tokens long, as the longest context is {}; got {}{}",
+                    max_context - (only_scores ? 0 : 1), max_context, prompt,
+                    room < 0 ? " or more" : ""));  // a text is not cut to its end
   }
   const int64_t wanted = sampling.has_max_tokens() ? int64_t{sampling.max_tokens()} : room;
   out->set_max_tokens(static_cast<int32_t>(std::min(wanted, room)));

@@ -12,6 +12,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// One long text may be read beside another; their engines are slower.
+constexpr int kTextThreads = 2;
+
 std::string FolderName(const std::string& folder) {
   return std::filesystem::weakly_canonical(folder).filename().string();
 }
@@ -28,7 +31,8 @@ App::App(const Options& options)
           [this](const EngineLink& link) { OnEngineChanged(link); }),
       room_(&engines_, std::chrono::duration<double>(options.replay_timeout_seconds),
             options.most_deaths),
-      frontend_{text_, engines_, room_, gate_, model_name_, options.stream_buffer},
+      text_workers_(kTextThreads),
+      frontend_{text_, engines_, room_, gate_, text_workers_, model_name_, options.stream_buffer},
       stall_watch_(&gate_, std::chrono::duration<double>(options.stall_timeout_seconds)) {}
 
 App::~App() { Stop(); }

@@ -67,15 +67,15 @@ Result<std::string> ChatEncoder::Render(std::span<const Message> messages,
 }
 
 Result<EncodedChat> ChatEncoder::Encode(std::span<const Message> messages,
-                                        const ChatOptions& options) const {
+                                        const ChatOptions& options, size_t most) const {
   if (std::optional<Error> error =
           CheckConversation(messages, options, encoding_->features, encoding_->name)) {
     return *std::move(error);
   }
   const PromptText prompt = encoding_->render(messages, options);
   EncodedChat encoded;
-  encoded.ids = options.parse_special ? tokenizer_->Encode(prompt.Text())
-                                      : tokenizer_->Encode(prompt.parts());
+  encoded.ids = options.parse_special ? tokenizer_->Encode(prompt.Text(), true, most)
+                                      : tokenizer_->Encode(prompt.parts(), most);
   encoded.reply.in_reasoning = prompt.OpensReasoning();
   if (MayCallTools(*encoding_, messages, options)) encoded.reply.tools = encoding_->tool_syntax;
   encoded.reply.declared = options.tools;

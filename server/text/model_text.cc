@@ -107,8 +107,8 @@ TextModel TextModel::FromFolder(const fs::path& folder, std::string_view chat_en
   return model;
 }
 
-std::vector<int32_t> TextModel::EncodePrompt(std::string_view utf8, bool parse_special) const {
-  std::vector<int32_t> ids = tokenizer->Encode(utf8, parse_special);
+std::vector<int32_t> TextModel::EncodePrompt(std::string_view utf8, size_t most) const {
+  std::vector<int32_t> ids = tokenizer->Encode(utf8, true, most);
   if (add_bos) ids.insert(ids.begin(), *bos_id);
   return ids;
 }

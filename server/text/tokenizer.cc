@@ -38,13 +38,23 @@ void CheckDecoder(const Json& decoder) {
 // One call of Encode: the scratch memory, and the words met so far.
 class Tokenizer::Encoder {
  public:
-  Encoder(const Tokenizer& tokenizer, std::vector<int32_t>* out)
-      : tokenizer_(tokenizer), out_(out), on_word_([this](std::string_view word) { Word(word); }) {}
+  // Thrown once there are more ids than `most`.
+  struct Enough {};
+
+  Encoder(const Tokenizer& tokenizer, size_t most, std::vector<int32_t>* out)
+      : tokenizer_(tokenizer), most_(most), out_(out), on_word_([this](std::string_view word) {
+          Word(word);
+          CheckEnough();
+        }) {}
 
   RegexScratch* regex_scratch() { return &regex_scratch_; }
 
   void PlainText(std::string_view text) {
     tokenizer_.pre_tokenizer_.Split(text, &regex_scratch_, on_word_);
+  }
+  void Added(int32_t id) {
+    out_->push_back(id);
+    CheckEnough();
   }
 
  private:
@@ -57,6 +67,9 @@ class Tokenizer::Encoder {
     size_t operator()(std::string_view s) const { return std::hash<std::string_view>()(s); }
   };
 
+  void CheckEnough() const {
+    if (out_->size() > most_) throw Enough();
+  }
   void Word(std::string_view word) {
     if (word.size() > kMaxCachedWord) return tokenizer_.bpe_.Encode(word, &bpe_scratch_, out_);
     const size_t begin = out_->size();
@@ -74,6 +87,7 @@ class Tokenizer::Encoder {
   }
 
   const Tokenizer& tokenizer_;
+  const size_t most_;
   std::vector<int32_t>* out_;
   PreTokenizer::Sink on_word_;
   RegexScratch regex_scratch_;
@@ -129,28 +143,40 @@ void Tokenizer::AddAddedTokens() {
   }
 }
 
-std::vector<int32_t> Tokenizer::Encode(std::string_view utf8, bool parse_special) const {
+std::vector<int32_t> Tokenizer::Encode(std::string_view utf8, bool parse_special,
+                                       size_t most) const {
+  if (!IsValidUtf8(utf8)) return Encode(ToValidUtf8(utf8), parse_special, most);
   std::vector<int32_t> ids;
-  if (!IsValidUtf8(utf8)) return Encode(ToValidUtf8(utf8), parse_special);
-  Encoder encoder(*this, &ids);
-  if (!parse_special) {
-    encoder.PlainText(utf8);
-    return ids;
+  Encoder encoder(*this, most, &ids);
+  try {
+    if (!parse_special) {
+      encoder.PlainText(utf8);
+      return ids;
+    }
+    added_.Split(utf8, encoder.regex_scratch(),
+                 [&](std::string_view piece, std::optional<int32_t> id) {
+                   if (id) return encoder.Added(*id);
+                   encoder.PlainText(piece);
+                 });
+  } catch (const Encoder::Enough&) {
   }
-  added_.Split(utf8, encoder.regex_scratch(),
-               [&](std::string_view piece, std::optional<int32_t> id) {
-                 if (id) return ids.push_back(*id);
-                 encoder.PlainText(piece);
-               });
   return ids;
 }
 
-std::vector<int32_t> Tokenizer::Encode(const std::vector<TextPart>& parts) const {
+std::vector<int32_t> Tokenizer::Encode(const std::vector<TextPart>& parts, size_t most) const {
   std::vector<int32_t> ids;
-  Encoder encoder(*this, &ids);
+  Encoder encoder(*this, most, &ids);
+  try {
+    EncodeParts(parts, &encoder);
+  } catch (const Encoder::Enough&) {
+  }
+  return ids;
+}
+
+void Tokenizer::EncodeParts(const std::vector<TextPart>& parts, Encoder* encoder) const {
   std::string plain;  // what BPE sees in one piece, wherever it came from
   const auto flush = [&] {
-    if (!plain.empty()) encoder.PlainText(plain);
+    if (!plain.empty()) encoder->PlainText(plain);
     plain.clear();
   };
   for (const TextPart& part : parts) {
@@ -162,18 +188,17 @@ std::vector<int32_t> Tokenizer::Encode(const std::vector<TextPart>& parts) const
       plain += utf8;
       continue;
     }
-    added_.Split(utf8, encoder.regex_scratch(),
+    added_.Split(utf8, encoder->regex_scratch(),
                  [&](std::string_view piece, std::optional<int32_t> id) {
                    if (!id) {
                      plain += piece;
                      return;
                    }
                    flush();
-                   ids.push_back(*id);
+                   encoder->Added(*id);
                  });
   }
   flush();
-  return ids;
 }
 
 std::string_view Tokenizer::TokenBytes(int32_t id) const {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,11 +33,14 @@ class Tokenizer {
 
   // Never adds BOS or EOS. With `parse_special`, the text of an added token becomes that token;
   // without, all of `utf8` is plain text, so that it cannot forge a turn of the conversation. Bytes
-  // that are not UTF-8 are taken as U+FFFD.
-  std::vector<int32_t> Encode(std::string_view utf8, bool parse_special = true) const;
+  // that are not UTF-8 are taken as U+FFFD. Ends early once there are more than `most` ids.
+  std::vector<int32_t> Encode(std::string_view utf8, bool parse_special = true,
+                              size_t most = kAll) const;
 
   // All of `parts` as one text, but that literal ones hold no added tokens.
-  std::vector<int32_t> Encode(const std::vector<TextPart>& parts) const;
+  std::vector<int32_t> Encode(const std::vector<TextPart>& parts, size_t most = kAll) const;
+
+  static constexpr size_t kAll = std::numeric_limits<size_t>::max();
 
   // The bytes `id` stands for (an added token's content); empty for ids without a token.
   std::string_view TokenBytes(int32_t id) const;
@@ -52,6 +56,7 @@ class Tokenizer {
   class Encoder;
 
   void AddAddedTokens();
+  void EncodeParts(const std::vector<TextPart>& parts, Encoder* encoder) const;
 
   Bpe bpe_;
   AddedTokens added_;

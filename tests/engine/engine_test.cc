@@ -230,6 +230,51 @@ TEST_CASE("engine: replays go on behind what was committed, or end at once") {
   CHECK(outcome.finished->stop_id == want[1]);
 }
 
+TEST_CASE("engine: scoring is complete where the committed output ends with a stop id") {
+  for (const int32_t chunk : {7, 50, 512}) {
+    CAPTURE(chunk);
+    FakeEngine fake({chunk, 4, 2, 4, 1 + 60});
+    EngineRequest request = FakeAsk(FakePrompt(100, 3), 5);
+    request.committed = {9};
+    request.stop_ids = {9};
+    request.logprobs_from = 1;
+    Outcome outcome;
+    fake.Submit(request, &outcome);
+    fake.Drain();
+    CHECK(outcome.scored.size() == 99);
+    CHECK(outcome.tokens.empty());
+    REQUIRE(outcome.finished);
+    CHECK(outcome.finished->reason == FinishReason::kStop);
+    CHECK(outcome.finished->stop_id == 9);
+  }
+}
+
+TEST_CASE("engine: the scores of a large step come in several events") {
+  FakeEngine fake({6000, 4, 2, 4, 1 + 2000}, /*max_context=*/8192);
+  EngineRequest request = FakeAsk(FakePrompt(5001, 3), 1);
+  request.logprobs_from = 1;
+  Outcome outcome;
+  std::vector<size_t> sizes;
+  int64_t id = 0;
+  const EventSink all = outcome.Sink();
+  const Status status = fake.engine.Submit(
+      request,
+      [&](EngineEvent event) {
+        if (const auto* scores = std::get_if<ScoresEvent>(&event)) {
+          CHECK(scores->argmax.size() == scores->logprobs.size());
+          sizes.push_back(scores->logprobs.size());
+        }
+        all(std::move(event));
+      },
+      &id);
+  REQUIRE(status.ok());
+  fake.Drain();
+  CHECK(sizes == std::vector<size_t>{2048, 2048, 904});
+  REQUIRE(outcome.scored.size() == 5000);
+  for (size_t i = 0; i < 5000; ++i) CHECK(outcome.scored[i] == static_cast<int32_t>(i) + 1);
+  CHECK(outcome.tokens.size() == 1);
+}
+
 TEST_CASE("engine: who asks hears each hundredth of a prefill and not its end") {
   // 40 tokens a step of 1000: each is told, the last one is a token.
   FakeEngine fake({40, 4, 2, 4, 1 + 600});

@@ -80,6 +80,20 @@ TEST_CASE("repl: questions and the commands that set something") {
   CHECK(terminal.Out() == "An answer.\nAn answer.\nAn answer.\n");
 }
 
+TEST_CASE("repl: figures of dense attention name no K and no m") {
+  Bench bench;
+  bench.engine->set_script(Saying("ok"));
+  engine::v1::EngineInfo info = bench.engine->info();
+  info.mutable_defaults()->set_mode(engine::v1::DENSE);
+  info.mutable_defaults()->set_m(0);
+  bench.engine->set_info(info);
+  Terminal terminal(bench.app->address(), {"--stats"});
+  terminal.Type("hello\n");
+  REQUIRE(terminal.Says("\nselection: dense, G=4 ranks\n"));
+  terminal.Type("/bye\n");
+  CHECK(terminal.Wait() == 0);
+}
+
 TEST_CASE("repl: a whole terminal has a prompt") {
   Bench bench;
   bench.engine->set_script(Saying("ok"));

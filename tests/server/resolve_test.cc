@@ -32,6 +32,8 @@ const std::vector<Refusal>& Refusals() {
        "tokens.ids[1] must be a token id in [0, 262); got -1"},
       {"too long", [](auto* r) { r->set_text(std::string(999, 'x')); },  // and BOS
        "prompt must be at most 999 tokens long, as the longest context is 1000; got 1000"},
+      {"far too long", [](auto* r) { r->set_text(std::string(100000, 'x')); },
+       "as the longest context is 1000; got 100001 or more"},
       {"no output", [](auto* r) { r->mutable_sampling()->set_max_tokens(0); },
        "sampling.max_tokens must be at least 1"},
       {"negative temperature", [](auto* r) { r->mutable_sampling()->set_temperature(-0.5f); },

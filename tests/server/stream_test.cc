@@ -1,4 +1,5 @@
 // Streams: whole characters, order, cancel, a slow client, an engine that breaks.
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <thread>
 
@@ -37,6 +38,59 @@ TEST_CASE("characters split over tokens arrive whole") {
   CHECK(heard.ids == Bytes(text));
   for (const std::string& delta : heard.deltas) CHECK(text::IsValidUtf8(delta));
   CHECK(heard.complete.finish_reason() == "length");
+}
+
+TEST_CASE("texts that are tokenized for long do not hold up anything else") {
+  Bench bench;
+  bench.engine->set_script(Saying(Bytes("hi")));
+  v1::TokenizeRequest longest;
+  for (int i = 0; i < 3000000; ++i) longest.mutable_text()->append(" word");
+  std::atomic<int> done{0};
+  std::vector<std::thread> senders;
+  for (int i = 0; i < 4; ++i) {
+    senders.emplace_back([&] {
+      grpc::ClientContext context;
+      v1::TokenizeResponse ids;
+      bench.stub->Tokenize(&context, longest, &ids);
+      if (ids.ids_size() > 3000000) ++done;
+    });
+  }
+  std::this_thread::sleep_for(milliseconds(300));
+  for (int i = 0; i < 5; ++i) {
+    CHECK(bench.Health("") == "SERVING");
+    CHECK(bench.Generate(TextRequest("x", 100)).text == "hi");
+  }
+  CHECK(done < 4);
+  for (std::thread& sender : senders) sender.join();
+  CHECK(done == 4);
+}
+
+TEST_CASE("a long prompt takes the same way as a short one") {
+  Bench bench;
+  engine::v1::EngineInfo info = bench.engine->info();
+  info.set_max_context(300000);
+  bench.engine->set_info(info);
+  bench.engine->set_script(Saying(Bytes("hi")));
+  bench.Restart();
+  const std::string text(100000, 'x');
+  v1::GenerateRequest request = TextRequest(text, 100);
+  request.set_request_id("long-1");
+  const Heard heard = bench.Generate(request);
+  CHECK(heard.status.error_message() == "");
+  CHECK(heard.text == "hi");
+  CHECK(heard.complete.usage().prompt_tokens() == 100001);
+  request.mutable_sampling()->set_top_p(2);
+  CHECK_THAT(bench.Generate(request).status.error_message(), Contains("top_p must be in (0, 1]"));
+  // A client that leaves before its text is tokenized leaves nothing behind.
+  request.mutable_sampling()->clear_top_p();
+  for (int i = 0; i < 20; ++i) {
+    grpc::ClientContext context;
+    const auto reader = bench.stub->Generate(&context, request);
+    context.TryCancel();
+    CHECK(reader->Finish().error_code() == StatusCode::CANCELLED);
+  }
+  CHECK(Eventually([&] { return bench.app->running() == 0 && bench.engine->running() == 0; }));
+  CHECK(bench.Generate(request).text == "hi");
 }
 
 TEST_CASE("an incomplete character becomes one U+FFFD at the end") {

@@ -126,6 +126,23 @@ TEST_CASE("tokenizer: one word of a megabyte is not quadratic", "[text]") {
   }
 }
 
+TEST_CASE("tokenizer: more ids than are wanted end the text early", "[text]") {
+  const Tokenizer tokenizer = Demo();
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += "Rita Pryor works at gate " + std::to_string(i) + ". ";
+  const Ids all = tokenizer.Encode(text);
+  REQUIRE(all.size() > 20000);
+  CHECK(tokenizer.Encode(text, true, all.size()) == all);
+  for (const size_t most : {size_t{0}, size_t{1}, size_t{500}, all.size() - 1}) {
+    for (const Ids& some : {tokenizer.Encode(text, true, most), tokenizer.Encode(text, false, most),
+                            tokenizer.Encode({{text, true}}, most)}) {
+      CHECK(some.size() > most);
+      CHECK(some.size() < most + 20);  // a word of it
+      CHECK(std::equal(some.begin(), some.end(), all.begin()));
+    }
+  }
+}
+
 TEST_CASE("tokenizer: threads share one", "[text]") {
   const std::string text = "Mixed 文字 and 12345 <｜User｜> \n\n text 😀";
   const Ids want = DeepSeekV3().Encode(text);

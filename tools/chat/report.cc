@@ -86,8 +86,10 @@ std::string StatsText(const Outcome& outcome) {
       c.finish_reason(), c.seed());
   if (c.replays() > 0) text += fmt::format("went on after the loss of {} engines\n", c.replays());
   if (c.resumes() > 0) text += fmt::format("went on after the loss of {} servers\n", c.resumes());
-  text += fmt::format("selection: {}, K={}, m={} on each of G={} ranks\n", s.mode(), s.index_topk(),
-                      s.m(), s.ranks());
+  text += s.mode() == "dense"
+              ? fmt::format("selection: dense, G={} ranks\n", s.ranks())  // K and m mean nothing
+              : fmt::format("selection: {}, K={}, m={} on each of G={} ranks\n", s.mode(),
+                            s.index_topk(), s.m(), s.ranks());
   if (s.has_layer_m()) {
     text += fmt::format("margin auto: m from {} to {} by layer, {:.1f} on average\n",
                         s.layer_m().least(), s.layer_m().greatest(), s.layer_m().mean());
