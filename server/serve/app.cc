@@ -54,7 +54,7 @@ bool App::Open(std::string* error) {
   }
   for (size_t i = 0; i < options_.engines.size(); ++i) {
     spdlog::info("attaching to the engine at {}", options_.engines[i]);
-    engines_.link(i).Connect(options_.engines[i]);
+    engines_.link(i).Attach(options_.engines[i]);
   }
   return true;
 }
@@ -73,11 +73,11 @@ void App::OnEngineChanged(const EngineLink& link) {
   const EngineLink::State state = link.state();
   if (state.ready) {
     const engine::v1::Admitted& defaults = state.info->defaults();
-    spdlog::info("ready: {} with G={}, {} K={} m={}, context {}", model_name_, state.info->ranks(),
-                 ModeName(defaults.mode()), defaults.index_topk(), defaults.m(),
-                 state.info->max_context());
+    spdlog::info("ready: {} with G={}, {} K={} m={}, context {}{}", model_name_,
+                 state.info->ranks(), ModeName(defaults.mode()), defaults.index_topk(),
+                 defaults.m(), state.info->max_context(), EngineLink::Where(state));
   } else if (!stopping_) {  // else it is we who end it
-    spdlog::warn("not ready: {}", state.why_not);
+    spdlog::warn("not ready: {}{}", state.why_not, EngineLink::Where(state));
   }
   UpdateHealth();
 }
