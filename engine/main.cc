@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <exception>
+#include <string>
 #include <thread>
 
 #include "engine/app/check.h"
@@ -23,11 +25,18 @@ void KeepStandardStreams() {
   if (fd > 2) close(fd);
 }
 
+void NameRank(const std::string& rank) {
+  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%eZ [rank " + rank + "] %l: %v",
+                      spdlog::pattern_time_type::utc);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   KeepStandardStreams();
   spdlog::set_default_logger(spdlog::stderr_color_mt("weft"));
+  // What goes wrong before MPI runs reads as what comes later.
+  if (const char* rank = std::getenv("OMPI_COMM_WORLD_RANK")) NameRank(rank);
   weft::EngineOptions options;
   int exit_code = 0;
   if (!weft::ParseOptions(argc, argv, &options, &exit_code)) return exit_code;
@@ -36,9 +45,7 @@ int main(int argc, char** argv) {
   weft::SignalWaiter signals;
   try {
     weft::MpiSession session(&argc, &argv);
-    spdlog::set_pattern(
-        "%Y-%m-%dT%H:%M:%S.%eZ [rank " + std::to_string(session.rank()) + "] %l: %v",
-        spdlog::pattern_time_type::utc);
+    NameRank(std::to_string(session.rank()));
     try {
       weft::RunRank(options, &session, &signals);
       return 0;

@@ -86,10 +86,11 @@ std::string Describe(const MemoryRequest& r, const MemoryPlan& plan) {
   line("workspace", r.workspace, "steps of up to " + std::to_string(r.tokens_per_step) + " tokens");
   line("exchange", r.exchange, "");
   if (r.libraries > 0) line("libraries", r.libraries, "");
-  const int64_t tokens = (plan.pages - 1) * r.page_tokens * r.ranks;
+  const int64_t pages = plan.pages - 1, tokens = pages * r.page_tokens * r.ranks;
   line("cache", plan.cache,
-       std::to_string(plan.pages) + " pages of " + BytesText(r.page_bytes) + ", " +
-           std::to_string(tokens) + " tokens over " + std::to_string(r.ranks) + " ranks");
+       std::to_string(pages) + " pages of " + BytesText(r.page_bytes) + ", " +
+           std::to_string(tokens) + " tokens over " + std::to_string(r.ranks) +
+           " ranks; and page 0, which no token takes");
   line("left", plan.left, "of " + BytesText(r.available));
   return text;
 }

@@ -254,10 +254,15 @@ bool ParseOptions(int argc, char** argv, EngineOptions* options, int* exit_code)
     // One voice for the job, before MPI runs.
     const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
     const bool speaks = rank == nullptr || std::string(rank) == "0";
-    const int code = speaks ? app.exit(error) : error.get_exit_code();
-    *exit_code = code == 0 ? 0 : 2;
+    const bool bad = error.get_exit_code() != 0;  // else help or version
+    if (speaks && bad && rank != nullptr) {       // a line that weft-server finds and repeats
+      spdlog::error("{} (weft-engine --help lists the options)", error.what());
+    } else if (speaks) {
+      app.exit(error);
+    }
+    *exit_code = bad ? 2 : 0;
     // The first rank that fails ends the job, which rank 0 does once it has spoken.
-    if (!speaks && code != 0) std::this_thread::sleep_for(std::chrono::seconds(5));
+    if (!speaks && bad) std::this_thread::sleep_for(std::chrono::seconds(5));
     return false;
   }
   spdlog::set_level(spdlog::level::from_str(options->log_level));

@@ -9,6 +9,7 @@
 
 #include "engine/app/device_probe.h"
 #include "engine/app/load.h"
+#include "engine/app/memory_plan.h"
 #include "engine/app/script.h"
 #include "engine/control/peer_watch.h"
 #include "engine/core/identity.h"
@@ -185,11 +186,11 @@ void Lead(const EngineOptions& options, ControlServer* control,
   engine.ResolveSelection({}, &plan);
   spdlog::info(
       "{}: {} layers, {} ranks x {}, {} selection K={} m={}, {}, partition {}, exchange {}, cache "
-      "{} tokens in {} pages of {} KB a rank ({})",
+      "{} tokens in {} pages of {} a rank ({})",
       ready->config.model_type, ready->config.layers, run.placement.ranks, ready->computing,
       Name(plan.mode), plan.topk, plan.m, identity.placement, identity.partition, identity.exchange,
       (run.cache.pages - 1) * run.cache.page_tokens * run.placement.ranks, run.cache.pages - 1,
-      Caches::BytesPerPage(ready->config, run.cache) >> 10, identity.arithmetic);
+      BytesText(Caches::BytesPerPage(ready->config, run.cache)), identity.arithmetic);
   auto peers = std::make_unique<PeerWatch>(control->Descriptors(), [ready](size_t worker) {
     const std::string reason = "rank " + std::to_string(worker + 1) + " is gone";
     ready->comm->Abort(reason);

@@ -200,7 +200,8 @@ void Engine::Postprocess(const StepPlan& plan, const StepResult& result, Clock::
   state_.query_layers += result.query_layers;
 }
 
-// In messages that everyone's limits let through.
+// In messages within the 4 MiB that gRPC takes by default: so many places with 20 alternatives are
+// about 0.4 MB.
 void Engine::TellScores(Sequence& sequence, const RowResult& done) {
   constexpr size_t kAtOnce = 2048;
   const size_t count = done.logprobs.size();
@@ -222,9 +223,9 @@ void Engine::TellScores(Sequence& sequence, const RowResult& done) {
 
 void Engine::TellPrefill(Sequence& sequence) {
   const int32_t done = sequence.cached, total = sequence.total();
-  if (done < sequence.progress) sequence.progress = 0;  // it was preempted
-  if (done >= total || int64_t{done - sequence.progress} * 100 < total) return;
-  sequence.progress = done;
+  if (done < sequence.prefill_told) sequence.prefill_told = 0;  // it was preempted
+  if (done >= total || int64_t{done - sequence.prefill_told} * 100 < total) return;
+  sequence.prefill_told = done;
   sequence.sink(PrefillEvent{done, total});
 }
 

@@ -107,15 +107,15 @@ struct Sequence {
   int32_t slot = -1;            // while running
   int32_t noted = 0;            // leading tokens that the slot counted, for penalties
   std::vector<int32_t> pages;
-  int64_t published = 0;    // leading pages, full, that others may read too: not written again
-  std::string prefix_root;  // what must be equal, beside the tokens, to share pages
-  int32_t reused = 0;       // positions found in the cache when first needed
-  bool paused = false;      // its reader lags: keeps its place, and gets no rows
-  bool leaving = false;     // done or cancelled: taken out before the next step
-  int32_t level = 0;        // its priority, raised where it waited too long
-  double since = 0;         // of the last step with a row of it, in seconds
-  int32_t progress = 0;     // `cached` as it was told last
-  int32_t scored = -1;      // next prompt index to score; -1: none
+  int64_t published = 0;     // leading pages, full, that others may read too: not written again
+  std::string prefix_root;   // what must be equal, beside the tokens, to share pages
+  int32_t reused = 0;        // positions found in the cache when first needed
+  bool paused = false;       // its reader lags: keeps its place, and gets no rows
+  bool leaving = false;      // done or cancelled: taken out before the next step
+  int32_t level = 0;         // its priority, raised where it waited too long
+  double since = 0;          // of the last step with a row of it, in seconds
+  int32_t prefill_told = 0;  // `cached` as it was told last
+  int32_t scored = -1;       // next prompt index to score; -1: none
   int32_t counted = 0;  // positions whose selection figures are in, or were never wanted: reused
   SelectionFigures prefill, decode;
   Clock::time_point arrival, first_step, first_token, last_token;

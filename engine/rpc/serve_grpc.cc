@@ -77,7 +77,7 @@ class EngineService final : public v1::Engine::CallbackService {
       if (status.retry_after_ms > 0) {
         context->AddTrailingMetadata("retry-after-ms", std::to_string(status.retry_after_ms));
       }
-      stream->OnEvent(FailedEvent{status});
+      stream->Refuse(status);  // with nothing before it
     }
     return reactor;
   }

@@ -16,9 +16,10 @@ struct Frontend {
   EnginePool& engines;
   WaitingRoom& room;
   RequestGate& gate;
-  TextWorkers& text_workers;
-  std::string model_name;  // the folder's last name
-  size_t stream_buffer;    // bytes that may wait for one client
+  TextWorkers& prompt_workers;    // of requests
+  TextWorkers& tokenize_workers;  // of Tokenize, whose texts have no bound
+  std::string model_name;         // the folder's last name
+  size_t stream_buffer;           // bytes that may wait for one client
 };
 
 }  // namespace weft::server

@@ -33,36 +33,48 @@ void AdviseRetry(int64_t ms, grpc::CallbackServerContext* context) {
   if (ms > 0) context->AddTrailingMetadata("retry-after-ms", std::to_string(ms));
 }
 
-Admission TooManyTexts() {
-  Admission admission;
-  admission.status = Status(StatusCode::RESOURCE_EXHAUSTED,
-                            "too many long texts wait to be tokenized: try again in 1 s");
-  admission.retry_after_ms = 1000;
-  return admission;
-}
+Status TakenOver() { return {StatusCode::ABORTED, "the client resumed it in another stream"}; }
 
 class GenerateStream final : public ReplyReactor,
                              public Choice::Owner,
                              public RequestGate::Guest,
                              public std::enable_shared_from_this<GenerateStream> {
  public:
-  GenerateStream(Frontend* frontend, grpc::CallbackServerContext* context)
-      : frontend_(frontend), context_(context), queue_(frontend->stream_buffer) {}
+  GenerateStream(Frontend* frontend, const std::string& id, grpc::CallbackServerContext* context)
+      : frontend_(frontend), context_(context), queue_(frontend->stream_buffer) {
+    request_.id = id;
+  }
 
-  // From here to OnDone it lives by itself; Start is to follow.
-  void Hold() { self_ = shared_from_this(); }
+  // From here to OnDone it lives by itself. False: the gate is closed; else Start is to follow.
+  bool Enter() {
+    self_ = shared_from_this();
+    return frontend_->gate.Enter(this);
+  }
+  void Refuse(const Status& status, int64_t retry_after_ms = 0) {
+    const std::lock_guard lock(mutex_);
+    RefuseLocked(status, retry_after_ms);
+  }
+  // Ended before its text was read.
+  bool over() const {
+    const std::lock_guard lock(mutex_);
+    return finished_;
+  }
 
   void Start(Admission admission) {
     {
-      const std::lock_guard lock(mutex_);  // the client may leave meanwhile
+      const std::lock_guard lock(mutex_);
+      if (finished_) return;
+      started_ = true;
       request_ = std::move(admission.request);
     }
-    if (admission.status.ok() && !Enter()) {
-      admission.status = Status(StatusCode::UNAVAILABLE, "the server is draining");
+    // Without the lock: the gate asks its guests.
+    if (admission.status.ok() && request_.resumed && !frontend_->gate.TakeOver(this, TakenOver())) {
+      admission.status = TakenOver();
     }
     const std::lock_guard lock(mutex_);
-    if (!admission.status.ok()) return Refuse(admission.status, admission.retry_after_ms);
+    if (!admission.status.ok()) return RefuseLocked(admission.status, admission.retry_after_ms);
     const EngineLink::State& engine = admission.engine;
+    context_->AddInitialMetadata("x-request-id", request_.id);
     StartSendInitialMetadata();
     const uint32_t tag = DrawTag();
     for (int i = 0; i < request_.choices; ++i) {
@@ -84,8 +96,14 @@ class GenerateStream final : public ReplyReactor,
     const std::lock_guard lock(mutex_);
     End(status);
   }
-  const std::string& request_id() const override { return request_.id; }
-  uint64_t nonce() const override { return request_.record.nonce(); }
+  std::string request_id() const override {
+    const std::lock_guard lock(mutex_);
+    return request_.id;
+  }
+  uint64_t nonce() const override {
+    const std::lock_guard lock(mutex_);
+    return request_.record.nonce();
+  }
 
   // gRPC sends a status behind what waits before it, so a client that never reads does not get it:
   // after as long again the call is reset.
@@ -102,19 +120,8 @@ class GenerateStream final : public ReplyReactor,
   }
 
  private:
-  // False: the gate is closed. Without the lock, under which the gate asks streams.
-  bool Enter() {
-    context_->AddInitialMetadata("x-request-id", request_.id);
-    if (request_.resumed) {
-      frontend_->gate.AbortStreams(
-          request_.record.nonce(),
-          {StatusCode::ABORTED, "the client resumed it in another stream"});
-    }
-    return frontend_->gate.Enter(this);
-  }
-
   // The id may be what is wrong: then it is empty.
-  void Refuse(const Status& status, int64_t retry_after_ms) {
+  void RefuseLocked(const Status& status, int64_t retry_after_ms) {
     AdviseRetry(retry_after_ms, context_);
     spdlog::info("request {} refused: {}: {}", request_.id.empty() ? "-" : request_.id,
                  CodeName(status.error_code()), OneLine(status.error_message()));
@@ -124,6 +131,7 @@ class GenerateStream final : public ReplyReactor,
 
   RequestState StateOf(int index, uint32_t tag) const {
     RequestState state;
+    state.arrival = arrival_;
     state.request = request_.engine;
     state.request.set_seed(request_.engine.seed() + static_cast<uint64_t>(index));
     state.request.set_request_id(EngineId(request_.id, index, tag));
@@ -257,6 +265,7 @@ class GenerateStream final : public ReplyReactor,
     ending_ = true;
     status_ = status;
     queue_.DropWaiting();
+    if (!started_) return RefuseLocked(status, 0);  // its text is still to be read
     EndChoices();
   }
 
@@ -289,36 +298,46 @@ class GenerateStream final : public ReplyReactor,
   }
 
   Frontend* const frontend_;
-  Resolved request_;  // once started
+  const std::chrono::steady_clock::time_point arrival_ = std::chrono::steady_clock::now();
+  Resolved request_;  // but for its id: once started
   grpc::CallbackServerContext* const context_;
   std::vector<std::shared_ptr<Choice>> choices_;
   std::shared_ptr<GenerateStream> self_;  // until OnDone
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   ReplyQueue queue_;
   Status status_;
-  int over_ = 0;         // choices of which no engine will say more
+  int over_ = 0;  // choices of which no engine will say more
+  bool started_ = false;
   bool ending_ = false;  // with status_; no choice is to go on
   bool finished_ = false;
 };
 
 }  // namespace
 
-ReplyReactor* StartGenerateStream(Frontend* frontend, Admission admission,
+ReplyReactor* StartGenerateStream(Frontend* frontend, const Message& message,
+                                  std::function<Admission()> admit,
                                   grpc::CallbackServerContext* context) {
-  auto stream = std::make_shared<GenerateStream>(frontend, context);
-  stream->Hold();
-  stream->Start(std::move(admission));
-  return stream.get();
-}
-
-ReplyReactor* StartGenerateStreamLater(Frontend* frontend, std::function<Admission()> admit,
-                                       grpc::CallbackServerContext* context) {
-  auto stream = std::make_shared<GenerateStream>(frontend, context);
-  stream->Hold();
-  const bool taken = frontend->text_workers.Run([stream, context, admit = std::move(admit)] {
-    stream->Start(context->IsCancelled() ? Admission{grpc::Status::CANCELLED} : admit());
-  });
-  if (!taken) stream->Start(TooManyTexts());
+  auto stream = std::make_shared<GenerateStream>(frontend, message.id, context);
+  if (!stream->Enter()) {
+    stream->Refuse(Status(StatusCode::UNAVAILABLE, "the server is draining"));
+    return stream.get();
+  }
+  const auto start = [stream, admit = std::move(admit)] {
+    if (stream->over()) return;
+    Admission admission;
+    try {
+      admission = admit();
+    } catch (const std::exception& error) {
+      admission = {UnreadableText(error)};
+    }
+    stream->Start(std::move(admission));
+  };
+  // A stream that was lost is not lost for good because many were.
+  if (message.bytes <= TextWorkers::kLong) {
+    start();
+  } else if (!frontend->prompt_workers.Run(message.bytes, message.resume, start)) {
+    stream->Refuse(TooManyTexts(), kRetryTextMs);
+  }
   return stream.get();
 }
 

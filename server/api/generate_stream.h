@@ -23,15 +23,19 @@ struct Admission {
   Resolved request = {};
 };
 
+// What is known of a message before its text is read.
+struct Message {
+  std::string id;  // as the client gave it, or ""
+  size_t bytes = 0;
+  bool resume = false;  // goes on with a stream that was lost
+};
+
 // Starts the request on the engine, or, if that is not ready, on the next one: its first choice,
 // and once that is past the prompt the others. When an engine is lost each goes on with another
-// where it was. The stream owns itself; it has entered the gate, and leaves it when the client has
-// its status.
-ReplyReactor* StartGenerateStream(Frontend* frontend, Admission admission,
+// where it was. The stream owns itself; it enters the gate at once, and leaves it when the client
+// has its status. A long text is left to a worker: `admit` may be called after this returned.
+ReplyReactor* StartGenerateStream(Frontend* frontend, const Message& message,
+                                  std::function<Admission()> admit,
                                   grpc::CallbackServerContext* context);
-
-// The same, where `admit` takes so long that a text worker is to do it.
-ReplyReactor* StartGenerateStreamLater(Frontend* frontend, std::function<Admission()> admit,
-                                       grpc::CallbackServerContext* context);
 
 }  // namespace weft::server

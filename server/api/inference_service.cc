@@ -131,14 +131,14 @@ class InferenceService final : public Methods {
   ServerUnaryReactor* Tokenize(CallbackServerContext* context, const ByteBuffer* bytes,
                                ByteBuffer* reply) override {
     ServerUnaryReactor* reactor = context->DefaultReactor();
-    const auto work = [this, reactor, bytes, reply] {
-      reactor->Finish(TokenizeText(*bytes, reply));
+    const auto work = [this, context, reactor, bytes, reply] {
+      reactor->Finish(context->IsCancelled() ? Status::CANCELLED : TokenizeText(*bytes, reply));
     };
     if (bytes->Length() <= TextWorkers::kLong) {
       work();
-    } else if (!frontend_->text_workers.Run(work)) {
-      reactor->Finish({StatusCode::RESOURCE_EXHAUSTED,
-                       "too many long texts wait to be tokenized: try again in 1 s"});
+    } else if (!frontend_->tokenize_workers.Run(bytes->Length(), false, work)) {
+      context->AddTrailingMetadata("retry-after-ms", std::to_string(kRetryTextMs));
+      reactor->Finish(TooManyTexts());
     }
     return reactor;
   }
@@ -198,37 +198,39 @@ class InferenceService final : public Methods {
     const Status status = Parse(bytes, &request);
     if (!status.ok()) return status;
     const text::TextModel& model = frontend_->text;
-    const std::vector<int32_t> ids = request.add_special_tokens()
-                                         ? model.EncodePrompt(request.text())
-                                         : model.tokenizer->Encode(request.text());
     v1::TokenizeResponse response;
-    response.mutable_ids()->Add(ids.begin(), ids.end());
+    try {
+      const std::vector<int32_t> ids = request.add_special_tokens()
+                                           ? model.EncodePrompt(request.text())
+                                           : model.tokenizer->Encode(request.text());
+      response.mutable_ids()->Add(ids.begin(), ids.end());
+    } catch (const std::exception& error) {
+      return UnreadableText(error);
+    }
     *reply = Serialize(response);
     return Status::OK;
   }
 
   template <typename Request>
   ReplyReactor* Start(CallbackServerContext* context, const ByteBuffer& bytes) {
-    if (bytes.Length() <= TextWorkers::kLong) {
-      return StartGenerateStream(frontend_, Admit<Request>(*context, bytes), context);
-    }
-    return StartGenerateStreamLater(
-        frontend_, [this, context, bytes] { return Admit<Request>(*context, bytes); }, context);
+    const auto request = std::make_shared<Request>();
+    const Status status = Parse(bytes, request.get());
+    if (status.ok() && !request->has_resume()) TakeRequestId(*context, request.get());
+    const Message message = {request->request_id(), status.ok() ? bytes.Length() : 0,
+                             request->has_resume()};
+    return StartGenerateStream(
+        frontend_, message,
+        [this, status, request] { return status.ok() ? Admit(*request) : Admission{status}; },
+        context);
   }
 
   template <typename Request>
-  Admission Admit(const CallbackServerContext& context, const ByteBuffer& bytes) const {
+  Admission Admit(const Request& request) const {
     Admission admission;
-    Request request;
     Status& status = admission.status;
     EngineLink::State& engine = admission.engine;
-    status = Parse(bytes, &request);
-    if (!status.ok()) return admission;
-    if (!request.has_resume()) TakeRequestId(context, &request);
     engine = frontend_->engines.Best();
-    if (frontend_->gate.closed()) {
-      status = Status(StatusCode::UNAVAILABLE, "the server is draining");
-    } else if (!engine.ready && !MayWait(engine)) {
+    if (!engine.ready && !MayWait(engine)) {
       status = NotReady(engine);
     } else if (!engine.ready && frontend_->room.full()) {
       status = TooManyWait();

@@ -5,7 +5,7 @@ namespace weft::server {
 bool RequestGate::Enter(Guest* guest) {
   const std::lock_guard lock(mutex_);
   if (closed_) return false;
-  guests_.insert(guest);
+  guests_.emplace(guest, entries_++);
   return true;
 }
 
@@ -37,26 +37,35 @@ bool RequestGate::WaitUntilEmpty(std::chrono::milliseconds time) {
 
 void RequestGate::AbortAll(const grpc::Status& status) {
   const std::lock_guard lock(mutex_);
-  for (Guest* guest : guests_) guest->Abort(status);
+  for (const auto& [guest, entry] : guests_) guest->Abort(status);
 }
 
 void RequestGate::Abort(const std::string& request_id, const grpc::Status& status) {
   const std::lock_guard lock(mutex_);
-  for (Guest* guest : guests_) {
+  for (const auto& [guest, entry] : guests_) {
     if (guest->request_id() == request_id) guest->Abort(status);
   }
 }
 
 void RequestGate::EndStalled(std::chrono::duration<double> limit) {
   const std::lock_guard lock(mutex_);
-  for (Guest* guest : guests_) guest->EndIfStalled(limit);
+  for (const auto& [guest, entry] : guests_) guest->EndIfStalled(limit);
 }
 
-void RequestGate::AbortStreams(uint64_t nonce, const grpc::Status& status) {
+bool RequestGate::TakeOver(Guest* guest, const grpc::Status& status) {
   const std::lock_guard lock(mutex_);
-  for (Guest* guest : guests_) {
-    if (guest->nonce() == nonce) guest->Abort(status);
+  const uint64_t nonce = guest->nonce(), own = guests_.at(guest);
+  bool latest = true;
+  if (nonce == 0) return true;  // of a token that nobody gave out
+  for (const auto& [other, entry] : guests_) {
+    if (other == guest || other->nonce() != nonce) continue;
+    if (entry < own) {
+      other->Abort(status);
+    } else {
+      latest = false;
+    }
   }
+  return latest;
 }
 
 }  // namespace weft::server

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
-#include <unordered_set>
+#include <unordered_map>
 
 namespace weft::server {
 
@@ -20,8 +20,8 @@ class RequestGate {
     virtual ~Guest() = default;
     // Ends it with this status; called with the gate locked.
     virtual void Abort(const grpc::Status& status) = 0;
-    virtual const std::string& request_id() const = 0;
-    virtual uint64_t nonce() const = 0;  // the same of all streams of one request
+    virtual std::string request_id() const = 0;
+    virtual uint64_t nonce() const = 0;  // the same of all streams of one request; 0: not known yet
     // Ends it when its client has read nothing for so long; called with the gate locked.
     virtual void EndIfStalled(std::chrono::duration<double> limit) = 0;
   };
@@ -37,13 +37,15 @@ class RequestGate {
   // Those with this id, if any; ids need not be unique.
   void Abort(const std::string& request_id, const grpc::Status& status);
   void EndStalled(std::chrono::duration<double> limit);
-  // The earlier streams of a request that now has another.
-  void AbortStreams(uint64_t nonce, const grpc::Status& status);
+  // `guest`, whose nonce is known now, goes on with an earlier stream: ends those of its nonce that
+  // entered before it. False where one entered after it, which has its place.
+  bool TakeOver(Guest* guest, const grpc::Status& status);
 
  private:
   mutable std::mutex mutex_;
   std::condition_variable left_;
-  std::unordered_set<Guest*> guests_;
+  std::unordered_map<Guest*, uint64_t> guests_;  // with their order of entry
+  uint64_t entries_ = 0;
   bool closed_ = false;
 };
 

@@ -208,6 +208,7 @@ Status InvalidArgument(const std::string& message) {
 Status Resolve(const v1::GenerateRequest& request, const text::TextModel& model,
                const Limits& limits, Resolved* out) {
   Status status = ResolveId(request.request_id(), out);
+  out->from_text = request.has_text();
   if (status.ok()) status = ResolvePrompt(request, model, limits, &out->engine);
   if (status.ok()) status = ResolveRest(request, model, limits, request.has_logprobs_from(), out);
   if (status.ok()) status = ResolveScoring(request, &out->engine);
@@ -218,6 +219,7 @@ Status Resolve(const v1::GenerateRequest& request, const text::TextModel& model,
 Status Resolve(const v1::ChatRequest& request, const text::TextModel& model, const Limits& limits,
                Resolved* out) {
   Status status = ResolveId(request.request_id(), out);
+  out->from_text = true;
   if (status.ok()) status = ResolveConversation(request, model, limits, &out->engine, &out->reply);
   if (status.ok()) status = ResolveRest(request, model, limits, false, out);
   if (status.ok()) status = ResolvePosition(request, limits, out);

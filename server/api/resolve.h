@@ -27,6 +27,7 @@ struct Resolved {
   std::string id;
   engine::v1::GenerateRequest engine;  // of the first choice, but for its request_id
   int choices = 1;
+  bool from_text = false;  // the prompt: it was read no further than the longest context
   StopStrings stops;
   std::optional<text::ReplySyntax> reply;  // of a chat: how its text is taken apart
   resume::v1::Record record;  // what its resume token freezes, but for what the engine admits

@@ -18,7 +18,8 @@ constexpr int kMostStops = 32;
 constexpr size_t kLongestStop = 1024;
 constexpr uint32_t kMostChoices = 64;
 
-Status ResolveLengths(const v1::Sampling& sampling, int64_t max_context, bool scoring,
+// text: the prompt came as one.
+Status ResolveLengths(const v1::Sampling& sampling, int64_t max_context, bool scoring, bool text,
                       engine::v1::GenerateRequest* out) {
   const int64_t prompt = out->prompt_ids_size();
   const int64_t room = max_context - prompt;
@@ -31,7 +32,7 @@ Status ResolveLengths(const v1::Sampling& sampling, int64_t max_context, bool sc
     return InvalidArgument(
         fmt::format("prompt must be at most {} tokens long, as the longest context is {}; got {}{}",
                     max_context - (only_scores ? 0 : 1), max_context, prompt,
-                    room < 0 ? " or more" : ""));  // a text is not cut to its end
+                    text && room < 0 ? " or more" : ""));  // it was read no further
   }
   const int64_t wanted = sampling.has_max_tokens() ? int64_t{sampling.max_tokens()} : room;
   out->set_max_tokens(static_cast<int32_t>(std::min(wanted, room)));
@@ -157,7 +158,8 @@ uint64_t DrawSeed() {
 Status ResolveSampling(const v1::Sampling& sampling, const text::TextModel& model,
                        const Limits& limits, bool scoring, Resolved* out) {
   engine::v1::Sampling* resolved = out->engine.mutable_sampling();
-  Status status = ResolveLengths(sampling, limits.max_context, scoring, &out->engine);
+  Status status =
+      ResolveLengths(sampling, limits.max_context, scoring, out->from_text, &out->engine);
   if (status.ok()) status = ResolveDistribution(sampling, model.sampling, resolved);
   if (status.ok()) status = ResolvePenalties(sampling, model.sampling, limits.vocab_size, resolved);
   if (status.ok()) status = ResolveStops(sampling, model, limits.vocab_size, out);

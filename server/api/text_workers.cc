@@ -1,10 +1,10 @@
 #include "server/api/text_workers.h"
 
-#include <utility>
+#include <string>
 
 namespace weft::server {
 
-TextWorkers::TextWorkers(int threads) {
+TextWorkers::TextWorkers(int threads, size_t most_bytes) : most_bytes_(most_bytes) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
 }
 
@@ -17,27 +17,39 @@ TextWorkers::~TextWorkers() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-bool TextWorkers::Run(std::function<void()> work) {
+bool TextWorkers::Run(size_t bytes, bool must, std::function<void()> work) {
   {
     const std::lock_guard lock(mutex_);
-    if (waiting_.size() >= kMostWaiting) return false;
-    waiting_.push_back(std::move(work));
+    if (!must && bytes_ + bytes > most_bytes_) return false;
+    waiting_.emplace_back(bytes, std::move(work));
+    bytes_ += bytes;
   }
   wake_.notify_one();
   return true;
 }
 
 void TextWorkers::Work() {
-  std::unique_lock lock(mutex_);
   while (true) {
-    wake_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
-    if (waiting_.empty()) return;
-    const std::function<void()> work = std::move(waiting_.front());
-    waiting_.pop_front();
-    lock.unlock();
+    std::function<void()> work;  // let go of before the next wait, and without the lock
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+      if (waiting_.empty()) return;
+      bytes_ -= waiting_.front().first;
+      work = std::move(waiting_.front().second);
+      waiting_.pop_front();
+    }
     work();
-    lock.lock();
   }
+}
+
+grpc::Status UnreadableText(const std::exception& error) {
+  return {grpc::StatusCode::INTERNAL, std::string("the text cannot be read: ") + error.what()};
+}
+
+grpc::Status TooManyTexts() {
+  return {grpc::StatusCode::RESOURCE_EXHAUSTED,
+          "too many long texts wait to be tokenized: try again in 1 s"};
 }
 
 }  // namespace weft::server

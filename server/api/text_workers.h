@@ -2,36 +2,48 @@
 // all streams and the health check depend, are few.
 #pragma once
 
+#include <grpcpp/support/status.h>
+
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace weft::server {
 
 class TextWorkers {
  public:
-  // A request of so many bytes is worth one.
+  // A message of so many bytes is worth one.
   static constexpr size_t kLong = size_t{64} << 10;
 
-  explicit TextWorkers(int threads);
+  // most_bytes: of messages that wait.
+  TextWorkers(int threads, size_t most_bytes);
   ~TextWorkers();  // when all work is done
 
-  // In the order of the calls; false, and nothing is done, where kMostWaiting wait already.
-  bool Run(std::function<void()> work);
+  // On a message of so many bytes, after all that came before. False, and nothing is done, where
+  // too much waits, unless it `must` be taken. `work` must not throw.
+  bool Run(size_t bytes, bool must, std::function<void()> work);
 
  private:
-  static constexpr size_t kMostWaiting = 64;
-
   void Work();
 
+  const size_t most_bytes_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<std::function<void()>> waiting_;
+  std::deque<std::pair<size_t, std::function<void()>>> waiting_;
+  size_t bytes_ = 0;  // of what waits
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };
+
+// What a caller is told whose text could not be read, as where a pattern ran out of memory; and
+// whose text was not taken, beside kRetryTextMs.
+grpc::Status UnreadableText(const std::exception& error);
+grpc::Status TooManyTexts();
+constexpr int64_t kRetryTextMs = 1000;
 
 }  // namespace weft::server

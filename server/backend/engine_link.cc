@@ -19,6 +19,8 @@ constexpr milliseconds kRetry(100);        // while it is not ready
 constexpr milliseconds kLookAgain(1000);   // while it is
 constexpr milliseconds kProbeLimit(3000);  // for one answer
 constexpr milliseconds kSilence(10000);    // busy, or gone?
+constexpr std::chrono::seconds kFirstReminder(5);
+constexpr std::chrono::seconds kRarestReminder(60);
 // No step for this long while requests run: the engine hangs. Not-ready only, since a step may be
 // slow.
 constexpr double kStalledSeconds = 120;
@@ -65,15 +67,19 @@ EngineLink::~EngineLink() {
   thread_.join();
 }
 
-void EngineLink::Connect(const std::string& target) {
+void EngineLink::Connect(const std::string& target) { Use(target, false); }
+
+void EngineLink::Attach(const std::string& target) { Use(target, true); }
+
+void EngineLink::Use(const std::string& target, bool attached) {
   auto channel = std::make_shared<EngineChannel>(target);
   {
     const std::lock_guard lock(mutex_);
     state_.channel = channel;
-    target_ = target;
   }
   State next;
   next.channel = channel;
+  if (attached) next.target = target;
   next.why_not = "the engine is loading";
   Publish(channel, std::move(next));
   wake_.notify_all();
@@ -100,11 +106,6 @@ EngineLink::State EngineLink::state() const {
   return state_;
 }
 
-std::string EngineLink::target() const {
-  const std::lock_guard lock(mutex_);
-  return target_;
-}
-
 void EngineLink::Suspect() {
   {
     const std::lock_guard lock(mutex_);
@@ -126,7 +127,26 @@ void EngineLink::Run() {
       channel = state_.channel;
     }
     if (channel != nullptr) Probe(channel);
+    Remind();
   }
+}
+
+void EngineLink::Remind() {
+  const State engine = state();
+  const steady_clock::time_point now = steady_clock::now();
+  if (engine.target.empty() || engine.ready || engine.refused) {
+    away_since_ = now;
+    remind_after_ = kFirstReminder;
+  } else if (now - away_since_ >= remind_after_) {
+    spdlog::warn("still not ready after {} s: {}{}",
+                 std::chrono::duration_cast<std::chrono::seconds>(now - away_since_).count(),
+                 engine.why_not, Where(engine));
+    remind_after_ += std::min(remind_after_, kRarestReminder);
+  }
+}
+
+std::string EngineLink::Where(const State& state) {
+  return state.target.empty() ? "" : " (the engine at " + state.target + ")";
 }
 
 void EngineLink::Probe(const std::shared_ptr<EngineChannel>& channel) {
@@ -169,6 +189,7 @@ void EngineLink::Probe(const std::shared_ptr<EngineChannel>& channel) {
 void EngineLink::Publish(const std::shared_ptr<EngineChannel>& channel, State next) {
   bool turned = false;
   std::string refusal;
+  const std::string where = Where(next);
   {
     const std::lock_guard lock(mutex_);
     if (state_.channel != channel) return;  // news of an engine that is no longer the one
@@ -192,7 +213,7 @@ void EngineLink::Publish(const std::shared_ptr<EngineChannel>& channel, State ne
   if (turned) {
     changed_();
   } else if (!refusal.empty()) {
-    spdlog::warn("not ready: {}", refusal);
+    spdlog::warn("not ready: {}{}", refusal, where);
   }
 }
 

@@ -30,11 +30,15 @@ class EngineLink {
     bool was_ready = false;  // since Connect(), however shortly
     bool refused = false;    // it answers, and waiting will not make it one that can be used
     std::string why_not = "the engine has not been started";
-    uint64_t life = 0;  // another number, unique among all links, each time one becomes ready
+    std::string target;  // where it is, if others started it
+    uint64_t life = 0;   // another number, unique among all links, each time one becomes ready
     std::chrono::steady_clock::time_point asked;  // when the question was put that it answered
     std::shared_ptr<std::atomic<int>> calls;      // Generate calls of ours on it
     int of_others = 0;  // requests that it had beside ours, when it was asked
   };
+
+  // "", or " (the engine at HOST:PORT)", for the log.
+  static std::string Where(const State& state);
 
   // Looks at what an engine answers and returns "" or why it cannot be used; null: it does not
   // answer.
@@ -46,10 +50,12 @@ class EngineLink {
 
   // From now on the engine at HOST:PORT is the one; tries for as long as it takes.
   void Connect(const std::string& target);
+  // The same for one that others start: nobody else would say that it does not come, so the log
+  // does now and then.
+  void Attach(const std::string& target);
   void Disconnect(const std::string& why);
 
   State state() const;
-  std::string target() const;
   bool ready() const { return state().ready; }
   // Times that an engine became ready after the first.
   int64_t restarts() const;
@@ -61,17 +67,21 @@ class EngineLink {
   void Run();
   void Probe(const std::shared_ptr<EngineChannel>& channel);
   void Publish(const std::shared_ptr<EngineChannel>& channel, State next);
+  void Use(const std::string& target, bool attached);
+  void Remind();
 
   const Judge judge_;
   const std::function<void()> changed_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   State state_;
-  std::string target_;
   int64_t lives_ = 0;
   bool suspect_ = false;
   bool stopping_ = false;
   std::chrono::steady_clock::time_point heard_;  // the last answer
+  // Of an engine that others start: since when it is away, and after how long to say so next.
+  std::chrono::steady_clock::time_point away_since_ = std::chrono::steady_clock::now();
+  std::chrono::seconds remind_after_{5};
   std::thread thread_;
 };
 

@@ -30,29 +30,29 @@ EnginePool::EnginePool(size_t size,
 std::string EnginePool::Judge(size_t i, const engine::v1::EngineInfo* info) {
   std::string why = info == nullptr ? "" : refuse_(*info);
   const std::lock_guard lock(members_mutex_);
-  members_[i] = nullptr;
+  members_[i] = {links_[i]->state().target, nullptr};
   if (info == nullptr || !why.empty()) return why;
-  for (size_t j = 0; j < members_.size(); ++j) {
-    if (members_[j] == nullptr) continue;
-    const std::string &here = members_[j]->defaults().model(), &there = info->defaults().model();
+  for (const Member& member : members_) {
+    if (member.info == nullptr) continue;
+    const std::string &here = member.info->defaults().model(), &there = info->defaults().model();
     if (here == there) continue;
     return fmt::format(
-        "the engine at {} serves another model (fingerprint '{}') than the one at {} ('{}'), and "
+        "the engine serves another model (fingerprint '{}') than the one at {} ('{}'), and "
         "replicas must serve the same",
-        links_[i]->target(), there, links_[j]->target(), here);
+        there, member.target, here);
   }
+  members_[i].info = std::make_shared<engine::v1::EngineInfo>(*info);
   for (size_t j = 0; j < members_.size(); ++j) {
-    if (members_[j] == nullptr) continue;
-    const bool first = i < j;
-    const std::string unlike = first ? Unlike(*info, *members_[j]) : Unlike(*members_[j], *info);
+    if (j == i || members_[j].info == nullptr) continue;
+    const Member &a = members_[std::min(i, j)], &b = members_[std::max(i, j)];
+    const std::string unlike = Unlike(*a.info, *b.info);
     if (unlike.empty()) continue;
     const std::string warning = fmt::format(
         "the engines at {} and {} differ in {}: a request may get other tokens on one than on the "
         "other, and may be unable to go on there when its own is lost",
-        links_[std::min(i, j)]->target(), links_[std::max(i, j)]->target(), unlike);
+        a.target, b.target, unlike);
     if (warned_.insert(warning).second) spdlog::warn("{}", warning);
   }
-  members_[i] = std::make_shared<engine::v1::EngineInfo>(*info);
   return "";
 }
 

@@ -40,8 +40,12 @@ class EnginePool {
 
   const std::function<std::string(const engine::v1::EngineInfo&)> refuse_;
   std::mutex members_mutex_;
-  // Of each link, while it answers and is one of us.
-  std::vector<std::shared_ptr<const engine::v1::EngineInfo>> members_;
+  // Of each link, while its engine answers and is one of us. A link that ends cannot be asked.
+  struct Member {
+    std::string target;
+    std::shared_ptr<const engine::v1::EngineInfo> info;  // null: none
+  };
+  std::vector<Member> members_;
   std::set<std::string> warned_;
   std::vector<std::unique_ptr<EngineLink>> links_;
 };

@@ -23,79 +23,84 @@ std::string Must(const std::string& rule, const std::string& value) {
 }
 
 Check Matching(const char* pattern, const char* rule) {
-  return [regex = std::regex(pattern), rule](const std::string& value) {
+  return {[regex = std::regex(pattern), rule](const std::string& value) {
     return std::regex_match(value, regex) ? "" : Must(rule, value);
-  };
+  }};
 }
 
 }  // namespace
 
 Check IntegerBetween(int64_t low, int64_t high) {
-  return [=](const std::string& value) {
-    int64_t number = 0;
-    if (ParseWhole(value, &number) && low <= number && number <= high) return std::string();
-    return Must("a whole number from " + std::to_string(low) + " to " + std::to_string(high),
+  return {[=](const std::string& value) {
+            int64_t number = 0;
+            if (ParseWhole(value, &number) && low <= number && number <= high) return std::string();
+            return Must(
+                "a whole number from " + std::to_string(low) + " to " + std::to_string(high),
                 value);
-  };
+          },
+          Kind::kNumber};
 }
 
 Check NumberAbove(double low, double high, bool low_included) {
-  return [=](const std::string& value) {
-    double number = 0;
-    const bool parsed = ParseWhole(value, &number);
-    if (parsed && number <= high && (low_included ? number >= low : number > low)) {
-      return std::string();
-    }
-    std::ostringstream rule;
-    rule << "a number in " << (low_included ? '[' : '(') << low << ", " << high << ']';
-    return Must(rule.str(), value);
-  };
+  return {[=](const std::string& value) {
+            double number = 0;
+            const bool parsed = ParseWhole(value, &number);
+            if (parsed && number <= high && (low_included ? number >= low : number > low)) {
+              return std::string();
+            }
+            std::ostringstream rule;
+            rule << "a number in " << (low_included ? '[' : '(') << low << ", " << high << ']';
+            return Must(rule.str(), value);
+          },
+          Kind::kNumber};
 }
 
 Check MultipleBetween(int64_t step, int64_t low, int64_t high) {
-  return [=](const std::string& value) {
-    int64_t number = 0;
-    if (ParseWhole(value, &number) && low <= number && number <= high && number % step == 0) {
-      return std::string();
-    }
-    return Must("a multiple of " + std::to_string(step) + " from " + std::to_string(low) + " to " +
-                    std::to_string(high),
-                value);
-  };
+  return {[=](const std::string& value) {
+            int64_t number = 0;
+            const bool good =
+                ParseWhole(value, &number) && low <= number && number <= high && number % step == 0;
+            if (good) return std::string();
+            return Must("a multiple of " + std::to_string(step) + " from " + std::to_string(low) +
+                            " to " + std::to_string(high),
+                        value);
+          },
+          Kind::kNumber};
 }
 
 Check DeviceList() {
-  return Matching("[0-9]{1,3}(,[0-9]{1,3})*", "numbers of GPUs, separated by commas");
+  return {Matching("[0-9]{1,3}(,[0-9]{1,3})*", "numbers of GPUs, separated by commas").mistake,
+          Kind::kNumbers};
 }
 
 Check OneOf(std::vector<std::string> words) {
-  return [words = std::move(words)](const std::string& value) {
+  return {[words = std::move(words)](const std::string& value) {
     std::string list;
     for (const std::string& word : words) {
       if (word == value) return std::string();
       list += (list.empty() ? "" : ", ") + word;
     }
     return Must("one of " + list, value);
-  };
+  }};
 }
 
 Check HostPort() {
-  return [](const std::string& value) {
+  return {[](const std::string& value) {
     const size_t colon = value.rfind(':');
     int port = 0;
     const bool good = colon != std::string::npos && colon > 0 &&
                       ParseWhole(value.substr(colon + 1), &port) && 0 <= port && port <= 65535;
     return good ? std::string() : Must("HOST:PORT with a port from 0 to 65535", value);
-  };
+  }};
 }
 
 Check MemorySize(int64_t least) {
-  return [least](const std::string& value) {
+  return {[least](const std::string& value) {
     if (ParsedSize(value) >= least) return std::string();
     std::string rule = "a size such as 512MiB, 8GiB or a number of bytes";
     if (least > 0) rule += ", at least " + std::to_string(least);
     return Must(rule, value);
-  };
+  }};
 }
 
 int64_t ParsedSize(const std::string& size) {
@@ -118,17 +123,17 @@ int64_t ParsedSize(const std::string& size) {
 }
 
 Check ExistingFolder() {
-  return [](const std::string& value) {
+  return {[](const std::string& value) {
     std::error_code ignored;
     return fs::is_directory(value, ignored) ? "" : Must("a folder that exists", value);
-  };
+  }};
 }
 
 Check ExistingFile() {
-  return [](const std::string& value) {
+  return {[](const std::string& value) {
     std::error_code ignored;
     return fs::is_regular_file(value, ignored) ? "" : Must("a file that exists", value);
-  };
+  }};
 }
 
 Check Word() { return Matching("[A-Za-z0-9_.-]+", "one word of letters, digits, '-', '_', '.'"); }

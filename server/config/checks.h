@@ -1,4 +1,4 @@
-// Checks of option values. Each returns "" or a sentence with the rule and the value.
+// Checks of option values.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,13 @@
 
 namespace weft::server {
 
-using Check = std::function<std::string(const std::string& value)>;
+enum class Kind : uint8_t { kText, kNumber, kNumbers };  // what a value is in JSON
+
+struct Check {
+  // "", or a sentence with the rule and the value.
+  std::function<std::string(const std::string& value)> mistake;
+  Kind kind = Kind::kText;
+};
 
 Check IntegerBetween(int64_t low, int64_t high);
 Check MultipleBetween(int64_t step, int64_t low, int64_t high);

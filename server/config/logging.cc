@@ -15,21 +15,9 @@ namespace {
 class JsonFormatter : public spdlog::formatter {
  public:
   void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& out) override {
-    const auto ms =
-        std::chrono::duration_cast<std::chrono::milliseconds>(message.time.time_since_epoch())
-            .count();
-    const std::time_t seconds = ms / 1000;
-    std::tm utc{};
-    gmtime_r(&seconds, &utc);
-    nlohmann::ordered_json line;
-    line["time"] =
-        fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", utc.tm_year + 1900,
-                    utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, ms % 1000);
     const auto level = spdlog::level::to_string_view(message.level);
-    line["level"] = std::string(level.data(), level.size());
-    line["message"] = std::string(message.payload.data(), message.payload.size());
-    const std::string text =
-        line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    const std::string text = JsonLogLine(LogTime(message.time), {level.data(), level.size()},
+                                         {message.payload.data(), message.payload.size()});
     out.append(text.data(), text.data() + text.size());
   }
   std::unique_ptr<spdlog::formatter> clone() const override {
@@ -40,6 +28,24 @@ class JsonFormatter : public spdlog::formatter {
 void FromGrpc(gpr_log_func_args* args) { spdlog::debug("grpc: {}", args->message); }
 
 }  // namespace
+
+std::string LogTime(std::chrono::system_clock::time_point time) {
+  const auto ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch()).count();
+  const std::time_t seconds = ms / 1000;
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", utc.tm_year + 1900,
+                     utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, ms % 1000);
+}
+
+std::string JsonLogLine(std::string_view time, std::string_view level, std::string_view message,
+                        std::optional<int> rank) {
+  nlohmann::ordered_json line = {{"time", time}, {"level", level}};
+  if (rank) line["rank"] = *rank;
+  line["message"] = message;
+  return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
 
 void SetUpLogging(const std::string& level, const std::string& format) {
   auto logger =

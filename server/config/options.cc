@@ -2,12 +2,15 @@
 
 #include <CLI/CLI.hpp>
 #include <cctype>
+#include <charconv>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "server/config/checks.h"
 #include "server/config/engine_mistakes.h"
+#include "server/config/engine_rules.h"
 #include "server/text/chat/encodings.h"
 
 namespace weft::server {
@@ -22,105 +25,13 @@ std::string EnvName(const std::string& flag) {
   return name;
 }
 
-struct EngineFlagRule {
-  const char* name;
-  const char* help;
-  const char* standard;  // the engine's own default, for --help; tests compare them
-  Check check;
-};
-
-std::vector<EngineFlagRule> SelectionFlagRules() {
-  return {
-      {"--selection", "How attention selects: exact, interleaved, certified or dense",
-       "interleaved", OneOf({"exact", "interleaved", "certified", "dense"})},
-      {"--index-topk", "K, the tokens a query selects; 0: the model's own", "0",
-       IntegerBetween(0, 1 << 20)},
-      {"--max-index-topk",
-       "The largest K that a request may ask for; 0: the greater of the model's and --index-topk",
-       "0", IntegerBetween(0, 1 << 20)},
-      {"--coverage",
-       "gamma, the wanted probability that the union holds the exact top-K; by default 0.99, and "
-       "0.99999 in certified mode",
-       "", NumberAbove(0, 1, false)},
-      {"--m-rule", "How m comes from K, G and gamma: exact or formula", "exact",
-       OneOf({"exact", "formula"})},
-      {"--margin", "m by layer: auto, from the loads that were seen (CPU backend alone), or off",
-       "off", OneOf({"auto", "off"})},
-      {"--placement", "Which rank holds a token: rotated or round-robin", "rotated",
-       OneOf({"rotated", "round-robin"})},
-      {"--block-size", "b, neighbouring tokens that stay on one rank", "1",
-       IntegerBetween(1, 4096)},
-  };
-}
-
-std::vector<EngineFlagRule> SchedulerFlagRules() {
-  return {
-      {"--max-step-tokens,--chunk", "Most tokens of one step, prefill chunks and decode together",
-       "512", IntegerBetween(1, 65536)},
-      {"--max-step-ratio",
-       "Longest step while answers stream, over that of the answers alone; 0: no limit", "2",
-       NumberAbove(0, 1e6, true)},
-      {"--max-step-ms", "The same as a time, in ms; 0: no limit", "0", NumberAbove(0, 1e6, true)},
-      {"--priority-aging", "Seconds of waiting that count as one priority more", "30",
-       NumberAbove(1e-3, 1e6, true)},
-      {"--prefix-cache", "Keep prompts' caches for prompts that begin alike: on or off", "on",
-       OneOf({"on", "off"})},
-      {"--max-waiting", "Requests that may wait in the engine", "1024", IntegerBetween(0, 1 << 30)},
-      {"--max-waiting-per-client", "The same of one client_id; 0: no limit of its own", "0",
-       IntegerBetween(0, 1 << 30)},
-      {"--max-context", "Longest sequence, prompt and output together; 0: the model's", "0",
-       IntegerBetween(0, 1 << 24)},
-      {"--max-sequences", "Sequences that run at the same time", "64", IntegerBetween(1, 65536)},
-  };
-}
-
-std::vector<EngineFlagRule> MachineFlagRules() {
-  return {
-      {"--kv-dtype", "Latent cache: bf16, fp32 or fp8", "bf16", OneOf({"bf16", "fp32", "fp8"})},
-      {"--index-dtype", "Index keys: bf16, fp32 or fp8", "bf16", OneOf({"bf16", "fp32", "fp8"})},
-      {"--kv-memory",
-       "Memory for the caches of one rank, such as 8GiB; 0: room for four longest contexts within "
-       "40 % of what is free",
-       "0", MemorySize(0)},
-      {"--threads", "Threads of one rank; 0: the cores over the ranks of the host", "0",
-       IntegerBetween(0, 1024)},
-      {"--backend", "Where the ranks compute: auto, cpu or cuda; auto takes GPUs if all have one",
-       "auto", OneOf({"auto", "cpu", "cuda"})},
-      {"--device", "GPUs of a host by the ranks on it, as 0,2; by default in their order", "",
-       DeviceList()},
-      {"--share-device", "Let several ranks use one GPU, slowly: on or off", "off",
-       OneOf({"on", "off"})},
-      {"--isa", "Instruction set of the CPU kernels: auto, scalar, avx2 or avx512", "auto",
-       OneOf({"auto", "scalar", "avx2", "avx512"})},
-      {"--exchange", "What travels to meet the other: rows or partial (queries)", "rows",
-       OneOf({"rows", "partial"})},
-      {"--peer-access",
-       "Let the GPUs of a host read each other's memory in decode steps: on or off", "on",
-       OneOf({"on", "off"})},
-      {"--deterministic",
-       "On GPUs, the same tokens in any batch and after a failure, slowly: on or off", "off",
-       OneOf({"on", "off"})},
-      {"--partition", "How ranks share weights: gather or reduce", "gather",
-       OneOf({"gather", "reduce"})},
-      {"--experts", "With --partition reduce, experts auto, split over the ranks or whole", "auto",
-       OneOf({"auto", "split", "whole"})},
-      {"--page-tokens", "P, tokens of a cache page on one rank, a multiple of 16 and of b", "64",
-       MultipleBetween(16, 16, 4096)},
-      {"--exchange-memory", "Workspace of the exchange per rank", "64MiB", MemorySize(1)},
-      {"--startup-timeout", "Seconds the ranks wait for one another at start", "600",
-       NumberAbove(0, 1e6, false)},
-      {"--step-timeout", "Seconds a collective may take before the engine gives up", "300",
-       NumberAbove(0, 1e6, false)},
-  };
-}
-
 Check SizeBetween(int64_t low, int64_t high) {
-  return [=](const std::string& value) {
-    if (std::string error = MemorySize(0)(value); !error.empty()) return error;
+  return {[=](const std::string& value) {
+    if (std::string error = MemorySize(0).mistake(value); !error.empty()) return error;
     if (low <= ParsedSize(value) && ParsedSize(value) <= high) return std::string();
     return "must be from " + std::to_string(low) + " to " + std::to_string(high) + " bytes; got '" +
            value + "'";
-  };
+  }};
 }
 
 Check ChatEncodingName() {
@@ -143,20 +54,23 @@ std::string Changed(const CLI::App& app) {
   return text;
 }
 
-std::string Effective(const CLI::App& app) {
-  nlohmann::ordered_json json;
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->get_lnames().empty() || option->get_envname().empty()) continue;  // --help etc.
-    const std::string& name = option->get_lnames().front();
-    if (option->count() == 0) {
-      json[name] = option->get_default_str();
-    } else if (option->get_expected_max() > 1) {
-      json[name] = option->results();
-    } else {
-      json[name] = option->results().back();
-    }
-  }
-  return json.dump(2);
+// What passed the check of a number. "": none by default.
+nlohmann::json Number(const std::string& text) {
+  if (text.empty()) return nullptr;
+  int64_t whole = 0;
+  const char* end = text.data() + text.size();
+  const auto [last, error] = std::from_chars(text.data(), end, whole);
+  return error == std::errc() && last == end ? nlohmann::json(whole)
+                                             : nlohmann::json(std::stod(text));
+}
+
+nlohmann::json ToJson(const std::string& text, Kind kind) {
+  if (kind == Kind::kText) return text;
+  if (kind == Kind::kNumber || text.empty()) return Number(text);
+  nlohmann::json list = nlohmann::json::array();
+  std::istringstream items(text);
+  for (std::string item; std::getline(items, item, ',');) list.push_back(Number(item));
+  return list;
 }
 
 class Parser {
@@ -193,11 +107,11 @@ class Parser {
 
   // WEFT_* values pass the same check as flags, and flags go before them.
   template <typename T>
-  CLI::Option* Add(const char* name, T& value, const std::string& help,
-                   const Check& check = nullptr) {
+  CLI::Option* Add(const char* name, T& value, const std::string& help, const Check& check = {}) {
     CLI::Option* option = app_.add_option(name, value, help)->envname(EnvName(name));
     option->capture_default_str();
-    if (check) option->check(CLI::Validator(check, ""));
+    if (check.mistake) option->check(CLI::Validator(check.mistake, ""));
+    kinds_[option] = check.kind;
     return option;
   }
 
@@ -241,40 +155,67 @@ class Parser {
         "How chats become prompts, by default as the model folder says: " +
             text::ChatEncodingNames(),
         ChatEncodingName());
-    Add("--log-level", o.log_level, "debug, info, warn or error",
+    Add("--log-level", o.log_level, "debug, info, warn or error; also of the engine that it starts",
         OneOf({"debug", "info", "warn", "error"}));
-    Add("--log-format", o.log_format, "text or json", OneOf({"text", "json"}));
+    Add("--log-format", o.log_format, "text or json, of all lines", OneOf({"text", "json"}));
     app_.add_flag("--print-config", o.print_config, "Print the options in force, and exit");
   }
 
   void AddEngineOptions() {
-    for (const auto& rules : {SelectionFlagRules(), SchedulerFlagRules(), MachineFlagRules()}) {
-      for (const EngineFlagRule& rule : rules) {
-        const std::string name(rule.name, std::strcspn(rule.name, ","));  // without aliases
-        CLI::Option* option = Add(rule.name, engine_values_[name], rule.help, rule.check);
-        option->default_str(rule.standard);
-        option->group("Engine");
-        engine_options_.push_back(option);
-      }
+    for (const EngineRule& rule : EngineRules()) {
+      const std::string name(rule.name, std::strcspn(rule.name, ","));  // without aliases
+      CLI::Option* option = Add(rule.name, engine_values_[name], rule.help, rule.check);
+      option->default_str(rule.standard);
+      option->group("Engine");
+      engine_options_.push_back(option);
     }
   }
 
+  // The options in force, in JSON.
+  std::string Effective() const {
+    nlohmann::ordered_json json;
+    for (const CLI::Option* option : app_.get_options()) {
+      const auto kind = kinds_.find(option);
+      if (kind == kinds_.end()) continue;  // --help etc.
+      nlohmann::ordered_json& value = json[option->get_lnames().front()];
+      if (option->get_expected_max() > 1) {
+        value = option->count() == 0 ? std::vector<std::string>() : option->results();
+      } else {
+        value = ToJson(option->count() == 0 ? option->get_default_str() : option->results().back(),
+                       kind->second);
+      }
+    }
+    return json.dump(2);
+  }
+
+  // Of those of an engine that weft-server starts, what was given beside --engine; or "".
+  std::string LaunchOption() const {
+    for (const CLI::Option* option : engine_options_) {
+      if (option->count() > 0) return "--" + option->get_lnames().front();
+    }
+    for (const char* name :
+         {"--ranks", "--hostfile", "--mpirun", "--mpirun-arg", "--engine-binary"}) {
+      if (app_.count(name) > 0) return name;
+    }
+    return "";
+  }
+
   ParseResult Finish() {
+    if (const std::string name = LaunchOption(); !options_.engines.empty() && !name.empty()) {
+      return Mistake(name +
+                     ": is an option of an engine that weft-server starts, and --engine names one "
+                     "that already runs; give the option to that engine, or to its mpirun");
+    }
     for (const CLI::Option* option : engine_options_) {
       if (option->count() == 0) continue;
       const std::string name = "--" + option->get_lnames().front();
       options_.engine_flags.push_back({name, engine_values_[name]});
     }
-    if (!options_.engines.empty() && !options_.engine_flags.empty()) {
-      return Mistake(options_.engine_flags.front().name +
-                     ": is an option of an engine that weft-server starts, and --engine names one "
-                     "that already runs; give the option to that engine");
-    }
     if (const std::string mistake = EngineMistake(engine_values_); !mistake.empty()) {
       return Mistake(mistake);
     }
     options_.stream_buffer = static_cast<size_t>(ParsedSize(stream_buffer_));
-    options_.effective = Effective(app_);
+    options_.effective = Effective();
     options_.changed = Changed(app_);
     ParseResult result;
     result.run = true;
@@ -287,6 +228,7 @@ class Parser {
   std::string stream_buffer_ = "64KiB";
   std::map<std::string, std::string> engine_values_;
   std::vector<const CLI::Option*> engine_options_;
+  std::map<const CLI::Option*, Kind> kinds_;
 };
 
 }  // namespace

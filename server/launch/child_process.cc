@@ -6,10 +6,38 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "server/launch/guardian.h"
 
 namespace weft::server {
+namespace {
+
+constexpr size_t kLongestLine = 64 << 10;  // what is longer comes in parts
+
+// Until the other end is closed, which the guardian holds as long as anything may print.
+void TellLines(int fd, const ChildProcess::Listener& listener) {
+  std::string text;
+  char buffer[4096];
+  while (true) {
+    const ssize_t size = read(fd, buffer, sizeof buffer);
+    if (size < 0 && errno == EINTR) continue;
+    if (size <= 0) break;
+    text.append(buffer, static_cast<size_t>(size));
+    size_t begin = 0;
+    for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+      listener(std::string_view(text).substr(begin, end - begin));
+    }
+    text.erase(0, begin);
+    if (text.size() > kLongestLine) {
+      listener(text);
+      text.clear();
+    }
+  }
+  if (!text.empty()) listener(text);
+}
+
+}  // namespace
 
 std::string ChildProcess::Exit::ToString() const {
   if (signal == 0) return "exited with code " + std::to_string(code);
@@ -18,28 +46,32 @@ std::string ChildProcess::Exit::ToString() const {
 
 std::unique_ptr<ChildProcess> ChildProcess::Start(const std::vector<std::string>& argv,
                                                   std::chrono::milliseconds grace,
-                                                  std::string* error) {
+                                                  std::string* error, Listener listener) {
   std::vector<char*> pointers;
   for (const std::string& arg : argv) pointers.push_back(const_cast<char*>(arg.c_str()));
   pointers.push_back(nullptr);
   int life[2];
   int errors[2];
-  if (pipe2(life, O_CLOEXEC) != 0 || pipe2(errors, O_CLOEXEC) != 0) {
+  int output[2] = {-1, -1};
+  if (pipe2(life, O_CLOEXEC) != 0 || pipe2(errors, O_CLOEXEC) != 0 ||
+      (listener && pipe2(output, O_CLOEXEC) != 0)) {
     *error = std::string("no pipe for a child process: ") + std::strerror(errno);
     return nullptr;
   }
   const pid_t pid = fork();
   if (pid == 0) {
-    RunGuardian({pointers.data(), life[0], errors[1], static_cast<int>(grace.count())});
+    RunGuardian({pointers.data(), life[0], errors[1], output[1], static_cast<int>(grace.count())});
   }
   int code = pid < 0 ? errno : 0;
   close(life[0]);
   close(errors[1]);
+  if (listener) close(output[1]);
   while (read(errors[0], &code, sizeof code) < 0 && errno == EINTR) {
   }
   close(errors[0]);
   if (code != 0) {
     close(life[1]);
+    if (listener) close(output[0]);
     if (pid > 0) waitpid(pid, nullptr, 0);
     *error = "cannot run '" + argv[0] + "': " + std::strerror(code);
     return nullptr;
@@ -47,15 +79,22 @@ std::unique_ptr<ChildProcess> ChildProcess::Start(const std::vector<std::string>
   std::unique_ptr<ChildProcess> child(new ChildProcess);
   child->guardian_ = pid;
   child->life_fd_ = life[1];
-  child->waiter_ = std::thread([process = child.get()] {
-    int status = 0;
-    while (waitpid(process->guardian_, &status, 0) < 0 && errno == EINTR) {
-    }
-    const std::lock_guard lock(process->mutex_);
-    process->exit_ = WIFEXITED(status) ? Exit{WEXITSTATUS(status), 0} : Exit{0, WTERMSIG(status)};
-    process->ended_.notify_all();
-  });
+  child->waiter_ = std::thread([process = child.get(), fd = output[0],
+                                listener = std::move(listener)] { process->Wait(fd, listener); });
   return child;
+}
+
+void ChildProcess::Wait(int output_fd, const Listener& listener) {
+  if (listener) {
+    TellLines(output_fd, listener);
+    close(output_fd);
+  }
+  int status = 0;
+  while (waitpid(guardian_, &status, 0) < 0 && errno == EINTR) {
+  }
+  const std::lock_guard lock(mutex_);
+  exit_ = WIFEXITED(status) ? Exit{WEXITSTATUS(status), 0} : Exit{0, WTERMSIG(status)};
+  ended_.notify_all();
 }
 
 ChildProcess::~ChildProcess() {

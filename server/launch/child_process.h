@@ -5,10 +5,12 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -23,11 +25,16 @@ class ChildProcess {
     std::string ToString() const;
   };
 
+  // Gets each line that it and its descendants print, without the newline, on a thread of its own;
+  // all of them before WaitFor() and Stop() tell the end.
+  using Listener = std::function<void(std::string_view line)>;
+
   // Starts argv[0], looked up in PATH, below a guardian. Its stdout is our stderr, so that only we
-  // write to stdout. `grace` is its time to end in once it was asked to. Returns null with *error
-  // set when it cannot be run.
+  // write to stdout; or both go to `listener`. `grace` is its time to end in once it was asked to.
+  // Returns null with *error set when it cannot be run.
   static std::unique_ptr<ChildProcess> Start(const std::vector<std::string>& argv,
-                                             std::chrono::milliseconds grace, std::string* error);
+                                             std::chrono::milliseconds grace, std::string* error,
+                                             Listener listener = nullptr);
   ~ChildProcess();  // Stop()
 
   pid_t pid() const { return guardian_; }  // the guardian's; the process is its child
@@ -41,6 +48,7 @@ class ChildProcess {
 
  private:
   ChildProcess() = default;
+  void Wait(int output_fd, const Listener& listener);  // of waiter_
 
   pid_t guardian_ = 0;
   int life_fd_ = -1;  // the guardian stops everything when this closes; the kernel does it for us

@@ -5,12 +5,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 #include <thread>
+
+#include "server/launch/host_file.h"
 
 namespace weft::server {
 namespace {
@@ -41,10 +45,30 @@ std::vector<std::string> EngineCommand(const Options& options, const std::string
   argv.insert(argv.end(), {"-n", std::to_string(options.ranks), engine_binary});
   argv.insert(argv.end(), {"--model", fs::absolute(options.model).lexically_normal().string()});
   argv.insert(argv.end(), {"--listen", "127.0.0.1:" + std::to_string(port)});
+  if (options.log_level != "info") {
+    argv.insert(argv.end(), {"--log-level", options.log_level});
+  }
   for (const EngineFlag& flag : options.engine_flags) {
     argv.insert(argv.end(), {flag.name, flag.value});
   }
   return argv;
+}
+
+std::string HostFileMistake(const Options& options) {
+  if (options.hostfile.empty()) return "";
+  std::ifstream file(options.hostfile);
+  std::stringstream text;
+  text << file.rdbuf();
+  if (!file) return "--hostfile: '" + options.hostfile + "' cannot be read";
+  const auto oversubscribes = [](const std::string& argument) {
+    return argument.find("oversubscribe") != std::string::npos;
+  };
+  const char* always = std::getenv("OMPI_MCA_rmaps_base_oversubscribe");
+  const bool oversubscribe =
+      always != nullptr ||
+      std::any_of(options.mpirun_args.begin(), options.mpirun_args.end(), oversubscribes);
+  const std::string mistake = CheckHosts(ParseHostFile(text.str()), options.ranks, oversubscribe);
+  return mistake.empty() ? "" : "--hostfile: '" + options.hostfile + "' " + mistake;
 }
 
 std::string FindMpirun(const Options& options, std::string* error) {

@@ -13,6 +13,9 @@ namespace weft::server {
 std::vector<std::string> EngineCommand(const Options& options, const std::string& mpirun,
                                        const std::string& engine_binary, int port);
 
+// "", or what is wrong with --hostfile: mpirun would say it in many lines, or not at all.
+std::string HostFileMistake(const Options& options);
+
 // Each returns "" with *error set to a sentence when there is no such program.
 std::string FindMpirun(const Options& options, std::string* error);
 std::string FindEngineBinary(const Options& options, std::string* error);

@@ -49,8 +49,10 @@ void ResetSignals() {
   _exit(127);
 }
 
-// Keeps only the two pipes, at known places.
+// Keeps only the standard streams and the two pipes, at known places.
 void TidyFiles(const GuardianPlan& plan) {
+  // Ours too: so it stays open until all that may print has ended.
+  if (plan.output_fd >= 0) dup2(plan.output_fd, STDERR_FILENO);
   const int life = fcntl(plan.life_fd, F_DUPFD, 10);
   const int error = fcntl(plan.error_fd, F_DUPFD, 10);
   dup2(life, kLife);

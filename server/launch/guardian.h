@@ -15,6 +15,7 @@ struct GuardianPlan {
   char* const* argv;  // what to run
   int life_fd;        // a pipe whose other end we hold: its closing says stop
   int error_fd;       // gets errno if argv cannot be run; closed without when it can
+  int output_fd;      // where all it prints goes; negative: to our stderr
   int grace_ms;       // from SIGTERM to SIGKILL
 };
 

@@ -3,9 +3,11 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "server/backend/engine_link.h"
 #include "server/launch/engine_command.h"
+#include "server/launch/engine_log.h"
 
 namespace weft::server {
 namespace {
@@ -78,17 +80,24 @@ void Supervisor::Run() {
 }
 
 bool Supervisor::RunEngine(std::string* ending) {
+  if (*ending = HostFileMistake(options_); !ending->empty()) return false;
   const std::string mpirun = FindMpirun(options_, ending);
   const std::string binary = mpirun.empty() ? "" : FindEngineBinary(options_, ending);
   const int port = binary.empty() ? 0 : FindFreePort(ending);
   if (port == 0) return false;
   const std::vector<std::string> argv = EngineCommand(options_, mpirun, binary, port);
   spdlog::info("starting the engine: {}", Join(argv));
-  const std::unique_ptr<ChildProcess> child = ChildProcess::Start(argv, kStopGrace, ending);
+  EngineLog log(options_.log_format == "json");
+  const std::unique_ptr<ChildProcess> child =
+      ChildProcess::Start(argv, kStopGrace, ending, [&log](std::string_view line) {
+        const std::string text = log.Take(line);
+        std::fwrite(text.data(), 1, text.size(), stderr);  // in one piece: it has no buffer
+      });
   if (child == nullptr) return false;
   link_->Connect("127.0.0.1:" + std::to_string(port));
   const bool ready = Watch(child.get(), ending);
   child->Stop();
+  if (!log.reason().empty()) *ending += ": " + log.reason();
   return ready;
 }
 

@@ -12,8 +12,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// One long text may be read beside another; their engines are slower.
-constexpr int kTextThreads = 2;
+// A prompt is read no further than the longest context, so two threads keep ahead of any engine.
+constexpr int kPromptThreads = 2;
+constexpr size_t kWaitingPromptBytes = size_t{512} << 20, kWaitingTextBytes = size_t{128} << 20;
 
 std::string FolderName(const std::string& folder) {
   return std::filesystem::weakly_canonical(folder).filename().string();
@@ -31,8 +32,10 @@ App::App(const Options& options)
           [this](const EngineLink& link) { OnEngineChanged(link); }),
       room_(&engines_, std::chrono::duration<double>(options.replay_timeout_seconds),
             options.most_deaths),
-      text_workers_(kTextThreads),
-      frontend_{text_, engines_, room_, gate_, text_workers_, model_name_, options.stream_buffer},
+      prompt_workers_(kPromptThreads, kWaitingPromptBytes),
+      tokenize_workers_(1, kWaitingTextBytes),
+      frontend_{text_,           engines_,          room_,       gate_,
+                prompt_workers_, tokenize_workers_, model_name_, options.stream_buffer},
       stall_watch_(&gate_, std::chrono::duration<double>(options.stall_timeout_seconds)) {}
 
 App::~App() { Stop(); }
@@ -51,7 +54,7 @@ bool App::Open(std::string* error) {
   }
   for (size_t i = 0; i < options_.engines.size(); ++i) {
     spdlog::info("attaching to the engine at {}", options_.engines[i]);
-    engines_.link(i).Connect(options_.engines[i]);
+    engines_.link(i).Attach(options_.engines[i]);
   }
   return true;
 }
@@ -70,11 +73,11 @@ void App::OnEngineChanged(const EngineLink& link) {
   const EngineLink::State state = link.state();
   if (state.ready) {
     const engine::v1::Admitted& defaults = state.info->defaults();
-    spdlog::info("ready: {} with G={}, {} K={} m={}, context {}", model_name_, state.info->ranks(),
-                 ModeName(defaults.mode()), defaults.index_topk(), defaults.m(),
-                 state.info->max_context());
+    spdlog::info("ready: {} with G={}, {} K={} m={}, context {}{}", model_name_,
+                 state.info->ranks(), ModeName(defaults.mode()), defaults.index_topk(),
+                 defaults.m(), state.info->max_context(), EngineLink::Where(state));
   } else if (!stopping_) {  // else it is we who end it
-    spdlog::warn("not ready: {}", state.why_not);
+    spdlog::warn("not ready: {}{}", state.why_not, EngineLink::Where(state));
   }
   UpdateHealth();
 }

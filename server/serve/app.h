@@ -53,7 +53,7 @@ class App {
   std::atomic<bool> stopping_{false};
   EnginePool engines_;
   WaitingRoom room_;
-  TextWorkers text_workers_;
+  TextWorkers prompt_workers_, tokenize_workers_;
   Frontend frontend_;
   StallWatch stall_watch_;
   std::unique_ptr<GrpcServer> server_;

@@ -9,6 +9,7 @@
 
 #include "server/api/inference_service.h"
 #include "server/backend/engine_channel.h"
+#include "weft/health.pb.h"
 #include "weft/v1/inference.pb.h"
 
 namespace weft::server {
@@ -19,6 +20,8 @@ void EnablePlugins() {
   static std::once_flag once;
   std::call_once(once, [] {
     grpc::EnableDefaultHealthCheckService(true);
+    // Links its description, for reflection to show.
+    grpc::health::v1::HealthCheckRequest::descriptor();
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   });
 }

@@ -35,7 +35,8 @@ class ChatEncoder {
   // dropped, but where an option and the encoding keep it.
   Result<std::string> Render(std::span<const Message> messages, const ChatOptions& options) const;
 
-  // The prompt as tokens, BOS included; of one that has more than `most` only so many and a few.
+  // The prompt as tokens, BOS included; of one that has more than `most` so many and the rest of a
+  // word.
   Result<EncodedChat> Encode(std::span<const Message> messages, const ChatOptions& options,
                              size_t most = Tokenizer::kAll) const;
 

@@ -40,8 +40,8 @@ struct TextModel {
   static TextModel FromFolder(const std::filesystem::path& folder,
                               std::string_view chat_encoding = "");
 
-  // A raw prompt, with BOS when the model wants it; of one that has more than `most` tokens only so
-  // many and a few.
+  // A raw prompt, with BOS when the model wants it; of one that has more than `most` tokens so many
+  // and the rest of a word.
   std::vector<int32_t> EncodePrompt(std::string_view utf8, size_t most = Tokenizer::kAll) const;
 
   bool IsEos(int32_t id) const;

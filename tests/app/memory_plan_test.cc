@@ -103,7 +103,9 @@ TEST_CASE("the plan is told in one block") {
         "  workspace     4.00 GiB  steps of up to 512 tokens\n"
         "  exchange      1.00 GiB\n"
         "  libraries     1.00 GiB\n"
-        "  cache         6.31 GiB  101 pages of 64.0 MiB, 12800 tokens over 2 ranks\n"
+        "  cache         6.31 GiB  100 pages of 64.0 MiB, 12800 tokens over 2 ranks; and page 0, "
+        "which "
+        "no token takes\n"
         "  left         47.69 GiB  of 100.00 GiB");
   CHECK(weft::BytesText(0) == "0.0 KiB");
   CHECK(weft::BytesText(1536) == "1.5 KiB");

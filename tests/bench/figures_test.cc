@@ -70,6 +70,32 @@ TEST_CASE("bench: times of answers, the server's share, goodput and failures") {
   CHECK_FALSE(ToJson(FiguresOf("load", answers, 0, 0)).contains("good"));
 }
 
+TEST_CASE("bench: the parts of TTFT are of requests that one engine answered") {
+  std::vector<Answer> answers = {Answered(10, {11, 12}), Answered(20, {21, 22})};
+  // The last engine's: its prefill read earlier output as well.
+  answers[1].complete.set_replays(1);
+  answers[1].complete.mutable_timings()->set_prefill_seconds(240);
+  const RunFigures run = FiguresOf("load", answers, 0, 0);
+  CHECK(run.answered == 2);
+  CHECK(run.replayed == 1);
+  CHECK(run.ttft.count == 2);
+  for (const Spread* part : {&run.queue, &run.prefill, &run.front_end, &run.way}) {
+    CHECK(part->count == 1);
+  }
+  CHECK(run.prefill.max == 500);
+  CHECK(run.front_end.p50 == 125);
+  CHECK(ToJson(run)["replayed"] == 1);
+  const std::string note = "  1 requests replayed on another engine: not in the parts of TTFT\n";
+  CHECK_THAT(ToText(run), Catch::Matchers::Contains(note));
+  answers[1].complete.set_replays(0);
+  CHECK_THAT(ToText(FiguresOf("load", answers, 0, 0)), !Catch::Matchers::Contains("replayed"));
+  // A stream that its client resumed; and none left to tell parts of.
+  for (Answer& answer : answers) answer.complete.set_resumes(1);
+  const RunFigures none = FiguresOf("load", answers, 0, 0);
+  CHECK(none.replayed == 2);
+  CHECK_THAT(ToText(none), !Catch::Matchers::Contains("the front end"));
+}
+
 TEST_CASE("bench: requests are the same for the same seed, and keep to their lengths") {
   ServeOptions options;
   options.prompt_tokens = {5, 9};

@@ -178,22 +178,30 @@ TEST_CASE("weft-bench serve: usage mistakes, and a server that is not there") {
   refused("serve --requests 0", "--requests");
   refused("serve --rate 0", "--rate");
   refused("serve --concurrency 1,x", "--concurrency");
-  refused("serve --prompt-tokens 9-3", "--prompt-tokens");
+  refused("serve --prompt-tokens 9-3",
+          "--prompt-tokens: the range must not end below its begin, got '9-3'");
+  refused("serve --prompt-tokens 3-x",
+          "--prompt-tokens must be an integer from 1 to 16777216, got 'x'");
   refused("serve --output-tokens none", "--output-tokens");
   refused("serve --prompts /no/such", "--prompts");
   refused("serve --priority 11", "--priority");
   refused("serve --slo-itl 0", "--slo-itl");
   refused("serve --timeout 0", "--timeout");
-  refused("serve --rate 5 --concurrency 1,2", "--rate");
+  refused("serve --rate 5 --concurrency 2",
+          "--rate: is an open loop and --concurrency a closed one; give one of them");
   refused("serve --mixed --rate 5", "--mixed");
   refused("serve --mixed --stream-tokens 7", "--stream-tokens");
   refused("serve --nonsense", "nonsense");
   const Ran help = RunBench("serve --help");
   CHECK(help.code == 0);
+  CHECK_THAT(help.out, Contains("the front end, what") && Contains("the way here,"));
   CHECK_THAT(help.out, Contains("--slo-ttft") && Contains("--mixed") && Contains("WEFT_SERVER"));
-  const Ran nobody = RunBench("serve --target 127.0.0.1:1 2>&1");
-  CHECK(nobody.code == 1);
-  CHECK_THAT(nobody.out, Contains("the server at 127.0.0.1:1 is not available"));
+  for (const std::string name : {"--server", "--target"}) {
+    const Ran nobody = RunBench("serve " + name + " 127.0.0.1:1 2>&1");
+    CHECK(nobody.code == 1);
+    CHECK_THAT(nobody.out, Contains("the server at 127.0.0.1:1 is not available: ") &&
+                               Contains("; start weft-server, or name it with --server"));
+  }
 }
 
 }  // namespace weft::server

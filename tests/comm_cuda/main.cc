@@ -359,6 +359,10 @@ int main(int argc, char** argv) {
     std::puts("weft-cuda-comm-check [part of a name]: the collectives on this machine's GPUs");
     return 0;
   }
+  if (part[0] == '-') {
+    std::fprintf(stderr, "there is no option %s (--help)\n", part);
+    return 2;
+  }
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
     std::printf("skipped: no CUDA device\n");

@@ -253,6 +253,7 @@ TEST_CASE("engine: the scores of a large step come in several events") {
   FakeEngine fake({6000, 4, 2, 4, 1 + 2000}, /*max_context=*/8192);
   EngineRequest request = FakeAsk(FakePrompt(5001, 3), 1);
   request.logprobs_from = 1;
+  request.prompt_alternatives = 2;
   Outcome outcome;
   std::vector<size_t> sizes;
   int64_t id = 0;
@@ -262,6 +263,7 @@ TEST_CASE("engine: the scores of a large step come in several events") {
       [&](EngineEvent event) {
         if (const auto* scores = std::get_if<ScoresEvent>(&event)) {
           CHECK(scores->argmax.size() == scores->logprobs.size());
+          CHECK(scores->top.ids.size() == 2 * scores->logprobs.size());
           sizes.push_back(scores->logprobs.size());
         }
         all(std::move(event));
@@ -271,7 +273,12 @@ TEST_CASE("engine: the scores of a large step come in several events") {
   fake.Drain();
   CHECK(sizes == std::vector<size_t>{2048, 2048, 904});
   REQUIRE(outcome.scored.size() == 5000);
-  for (size_t i = 0; i < 5000; ++i) CHECK(outcome.scored[i] == static_cast<int32_t>(i) + 1);
+  REQUIRE(outcome.top.logprobs.size() == 10000);
+  for (size_t i = 0; i < 5000; ++i) {
+    CHECK(outcome.scored[i] == static_cast<int32_t>(i) + 1);
+    CHECK(outcome.top.ids[2 * i] == outcome.argmax[i]);
+    CHECK(outcome.top.ids[2 * i + 1] == (outcome.argmax[i] + 1) % kFakeVocab);
+  }
   CHECK(outcome.tokens.size() == 1);
 }
 

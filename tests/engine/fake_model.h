@@ -98,6 +98,10 @@ class FakeModel {
       if (target < 0) continue;
       result.logprobs.push_back(FakeLogprob(next, target));
       result.argmax.push_back(next);
+      for (int32_t n = 0; n < row.target_alternatives; ++n) {
+        result.top.ids.push_back((next + n) % kFakeVocab);
+        result.top.logprobs.push_back(-1.0f - static_cast<float>(n));
+      }
     }
     return result;
   }

@@ -25,6 +25,9 @@ int main(int argc, char** argv) {
     }
     if (std::strcmp(argv[i], "--small") == 0) {
       session.small = true;
+    } else if (argv[i][0] == '-') {
+      std::fprintf(stderr, "there is no option %s (--help)\n", argv[i]);
+      return 2;
     } else {
       part = argv[i];
     }
@@ -34,11 +37,13 @@ int main(int argc, char** argv) {
     std::printf("skipped: no CUDA device\n");
     return 77;
   }
+  int ran = 0;
   try {
     weft::CudaContext context(0);
     session.context = &context;
     for (const Case& test : session.cases) {
       if (std::strstr(test.name, part) == nullptr) continue;
+      ++ran;
       const int failed = session.failures, checks = session.checks;
       const auto start = std::chrono::steady_clock::now();
       test.run();
@@ -51,6 +56,10 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     std::printf("FAILED with an error: %s\n", error.what());
     return 1;
+  }
+  if (ran == 0) {
+    std::fprintf(stderr, "no case has '%s' in its name\n", part);
+    return 2;
   }
   std::printf("%d checks, %d failures\n", session.checks, session.failures);
   return session.failures == 0 ? 0 : 1;

@@ -192,9 +192,12 @@ TEST_CASE("rpc: what the engine refuses ends with its status") {
   v1::GenerateRequest request = RpcRequest({1, 2}, 5);
   request.mutable_sampling()->set_top_k(-1);
   grpc::ClientContext context;
-  const RpcOutcome outcome = ReadAll(served.stub->Generate(&context, request).get());
-  CHECK(outcome.status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
-  CHECK(outcome.status.error_message() == "top_k must be at least 0, got -1");
+  const auto reader = served.stub->Generate(&context, request);
+  v1::GenerateEvent event;
+  CHECK_FALSE(reader->Read(&event));  // nor was it admitted before
+  const grpc::Status status = reader->Finish();
+  CHECK(status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+  CHECK(status.error_message() == "top_k must be at least 0, got -1");
 }
 
 TEST_CASE("rpc: a full queue tells when to try again") {

@@ -43,6 +43,29 @@ TEST_CASE("abort: ends a request and is harmless twice late and for what never w
   CHECK(Abort(&bench, "").error_code() == StatusCode::INVALID_ARGUMENT);
 }
 
+TEST_CASE("abort: reaches a request whose text waits to be read") {
+  Bench bench;
+  // The test's tokenizer takes all of it for one word, which takes more than a second.
+  const v1::GenerateRequest longest = TextRequest(std::string(6 << 20, 'x'), 100);
+  Call first(&bench, longest), second(&bench, longest);
+  REQUIRE(Eventually([&] { return bench.app->running() == 2; }));
+  v1::GenerateRequest request = TextRequest(std::string(100000, 'x'), 100);
+  request.set_request_id("mine");
+  Call third(&bench, request);
+  REQUIRE(Eventually([&] { return bench.app->running() == 3; }));
+  CHECK(Abort(&bench, "mine").ok());
+  CHECK(third.End().status.error_code() == StatusCode::CANCELLED);
+  CHECK(third.End().status.error_message() == "the request was aborted by Abort");
+  CHECK(bench.app->running() == 2);
+  for (Call* call : {&first, &second}) {
+    CHECK(call->End().status.error_code() == StatusCode::INVALID_ARGUMENT);
+    CHECK_THAT(call->End().status.error_message(),
+               Catch::Matchers::Contains("prompt must be at most 999 tokens long"));
+  }
+  CHECK(Eventually([&] { return bench.app->running() == 0; }));
+  CHECK(bench.engine->started() == 0);
+}
+
 TEST_CASE("abort: reaches a request that waits for an engine and all of its choices") {
   Bench bench;
   bench.engine->set_script(Saying(kText, 2));

@@ -1,35 +1,23 @@
 #include "tests/server/bench.h"
 
-#include <grpcpp/generic/generic_stub.h>
-
-#include <future>
 #include <stdexcept>
 #include <thread>
+
+#include "weft/health.grpc.pb.h"
 
 namespace weft::server {
 namespace {
 
-// gRPC's header comes without the generated health.proto: both messages are one field by hand.
-// Request {string service = 1}, response {enum status = 1}.
 std::string HealthStatus(const std::shared_ptr<grpc::Channel>& channel,
                          const std::string& service) {
-  std::string request;
-  if (!service.empty()) {
-    request = std::string("\x0a") + static_cast<char>(service.size()) + service;
-  }
-  const grpc::Slice slice(request);
-  const grpc::ByteBuffer body(&slice, 1);
-  grpc::ByteBuffer reply;
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service(service);
+  grpc::health::v1::HealthCheckResponse response;
   grpc::ClientContext context;
-  std::promise<grpc::Status> answered;
-  grpc::GenericStub(channel).UnaryCall(
-      &context, "/grpc.health.v1.Health/Check", grpc::StubOptions(), &body, &reply,
-      [&](const grpc::Status& status) { answered.set_value(status); });
-  const grpc::Status status = answered.get_future().get();
+  const grpc::Status status =
+      grpc::health::v1::Health::NewStub(channel)->Check(&context, request, &response);
   if (!status.ok()) return "error " + std::to_string(status.error_code());
-  grpc::Slice out;
-  if (!reply.DumpToSingleSlice(&out).ok() || out.size() < 2) return "UNKNOWN";
-  return out.begin()[1] == 1 ? "SERVING" : "NOT_SERVING";
+  return grpc::health::v1::HealthCheckResponse::ServingStatus_Name(response.status());
 }
 
 }  // namespace

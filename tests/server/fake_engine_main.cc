@@ -15,7 +15,8 @@ int main(int argc, char** argv) {
     if (std::strcmp(argv[i], "--listen") == 0) listen = argv[i + 1];
   }
   if (const char* code = std::getenv("WEFT_FAKE_EXIT")) {
-    std::cerr << "[rank 0] model.layers.3.mlp.gate.weight is missing\n";
+    std::cerr
+        << "2026-11-29T22:46:39.123Z [rank 0] error: model.layers.3.mlp.gate.weight is missing\n";
     return std::atoi(code);
   }
   weft::server::FakeEngine engine(listen);

@@ -1,4 +1,8 @@
 // The unary methods, health, draining, the port.
+#include <google/protobuf/descriptor.pb.h>
+#include <google/protobuf/unknown_field_set.h>
+#include <grpcpp/generic/generic_stub.h>
+
 #include <catch2/catch.hpp>
 #include <thread>
 
@@ -57,6 +61,63 @@ TEST_CASE("model and server information") {
   CHECK(server.selection_mode() == "interleaved");
   CHECK(server.placement() == "rotated b=1 G=4");
   CHECK_FALSE(server.version().empty());
+}
+
+// What reflection says, in bytes: its messages have no header in gRPC's packages.
+std::string Reflect(const std::shared_ptr<grpc::Channel>& channel, const std::string& symbol) {
+  google::protobuf::UnknownFieldSet request;
+  *request.AddLengthDelimited(4) = symbol;  // file_containing_symbol
+  std::string bytes;
+  request.SerializeToString(&bytes);
+  const grpc::Slice slice(bytes);
+  const grpc::ByteBuffer body(&slice, 1);
+  grpc::ByteBuffer reply;
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  const auto call = grpc::GenericStub(channel).PrepareCall(
+      &context, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &queue);
+  const auto done = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue.Next(&tag, &ok) && ok;
+  };
+  call->StartCall(nullptr);
+  REQUIRE(done());
+  call->Write(body, nullptr);
+  REQUIRE(done());
+  call->Read(&reply, nullptr);
+  REQUIRE(done());
+  context.TryCancel();
+  grpc::Status status;
+  call->Finish(&status, nullptr);
+  done();
+  grpc::Slice out;
+  REQUIRE(reply.DumpToSingleSlice(&out).ok());
+  return {reinterpret_cast<const char*>(out.begin()), out.size()};
+}
+
+// Of the first field of this number.
+std::string FieldOf(const std::string& message, int number) {
+  google::protobuf::UnknownFieldSet fields;
+  REQUIRE(fields.ParseFromString(message));
+  for (int i = 0; i < fields.field_count(); ++i) {
+    if (fields.field(i).number() == number) return fields.field(i).length_delimited();
+  }
+  return "";
+}
+
+TEST_CASE("reflection describes our service and health's") {
+  Bench bench;
+  for (const auto& [service, method] :
+       {std::pair("weft.v1.Inference", "Generate"), std::pair("grpc.health.v1.Health", "Check")}) {
+    const std::string files = FieldOf(Reflect(bench.channel, service), 4);  // else an error is told
+    google::protobuf::FileDescriptorProto file;
+    REQUIRE(file.ParseFromString(FieldOf(files, 1)));
+    REQUIRE(file.service_size() == 1);
+    CHECK(file.package() + "." + file.service(0).name() == service);
+    CHECK(file.service(0).method(0).name() == method);
+  }
+  CHECK(FieldOf(Reflect(bench.channel, "no.such.Service"), 4).empty());
 }
 
 TEST_CASE("health follows the engine, and an engine with another vocabulary is not taken") {

@@ -10,7 +10,9 @@
 #include "server/backend/engine_link.h"
 #include "server/launch/child_process.h"
 #include "server/launch/engine_command.h"
+#include "server/launch/engine_log.h"
 #include "server/launch/guardian.h"
+#include "server/launch/host_file.h"
 #include "server/launch/supervisor.h"
 #include "tests/server/bench.h"
 
@@ -70,6 +72,94 @@ TEST_CASE("a child's end is told") {
   CHECK_THAT(child->WaitFor(seconds(5))->ToString(), Contains("signal 9"));
 }
 
+TEST_CASE("what a child and its descendants print comes by lines before its end is told") {
+  std::string error;
+  std::vector<std::string> lines;
+  const std::string script =
+      "echo one; echo two >&2; printf 'four\\n\\nfive'; "
+      "(echo three; head -c 70000 /dev/zero | tr '\\0' x) & wait";
+  const auto child = ChildProcess::Start({"bash", "-c", script}, kGrace, &error,
+                                         [&](std::string_view line) { lines.emplace_back(line); });
+  REQUIRE(child != nullptr);
+  REQUIRE(child->WaitFor(seconds(5)).has_value());
+  REQUIRE(lines.size() >= 6);
+  CHECK(std::vector<std::string>(lines.begin(), lines.begin() + 4) ==
+        std::vector<std::string>{"one", "two", "four", ""});
+  CHECK(lines[4] == "fivethree");
+  std::string rest;
+  for (size_t i = 5; i < lines.size(); ++i) rest += lines[i];
+  CHECK(rest == std::string(70000, 'x'));
+}
+
+TEST_CASE("a rank's line is told from mpirun's text, and the first error is the reason") {
+  const std::string head = "2026-11-29T22:46:39.123Z [rank 12] ";
+  const auto line = ParseRankLine(head + "error: no: room");
+  REQUIRE(line.has_value());
+  CHECK(line->time == "2026-11-29T22:46:39.123Z");
+  CHECK(line->rank == 12);
+  CHECK(line->level == "error");
+  CHECK(line->message == "no: room");
+  for (const char* other : {"", "--------", "[rank 0] error: x", "  weights 1 GiB",
+                            "x 2026-11-29T22:46:39.123Z [rank 12] info: y"}) {
+    CAPTURE(other);
+    CHECK_FALSE(ParseRankLine(other).has_value());
+  }
+  CHECK(ParseRankLine(head + "info: " + std::string(1 << 20, 'x')).has_value());
+
+  EngineLog text(false), json(true);
+  for (EngineLog* log : {&text, &json}) {
+    log->Take(head + "info: fine");
+    CHECK(log->reason().empty());
+    log->Take(head + "error: the cause");
+    log->Take(head + "error: what follows");
+    CHECK(log->reason() == "the cause");
+  }
+  CHECK(text.Take("MPI said") == "MPI said\n");
+  CHECK(json.Take(head + "warning: a \"word\"") ==
+        "{\"time\":\"2026-11-29T22:46:39.123Z\",\"level\":\"warning\",\"rank\":12,"
+        "\"message\":\"a \\\"word\\\"\"}\n");
+  CHECK_THAT(json.Take("MPI said"), Contains("\"level\":\"info\",\"message\":\"MPI said\"}\n"));
+  CHECK(json.Take("").empty());
+}
+
+TEST_CASE("a host file is read as mpirun reads it") {
+  const auto lines = ParseHostFile(
+      "# two hosts\n\n  node1 slots=2 # here\nme@10.0.0.2\tslots = 3 max_slots=4\nnode3 "
+      "max_slots=5\nnode4");
+  REQUIRE(lines.size() == 4);
+  CHECK(lines[0].host == "node1");
+  CHECK(lines[0].slots == 2);
+  CHECK(lines[1].host == "10.0.0.2");
+  CHECK(lines[1].slots == 3);
+  CHECK(lines[2].slots == 5);
+  CHECK_FALSE(lines[3].slots.has_value());
+}
+
+TEST_CASE("a host file must begin here and have the slots") {
+  const auto check = [](const std::string& text, int ranks, bool oversubscribe = false) {
+    return CheckHosts(ParseHostFile(text), ranks, oversubscribe);
+  };
+  CHECK(check("localhost slots=4", 4).empty());
+  CHECK(check("127.0.0.1 slots=2\n192.0.2.7 slots=2\n", 4).empty());
+  CHECK_THAT(check("localhost slots=2", 4), Contains("has 2 slots for 4 ranks: write slots=N"));
+  CHECK_THAT(check("localhost slots=2\n192.0.2.7 slots=1\n", 4), Contains("has 3 slots for 4"));
+  CHECK(check("localhost slots=2", 4, true).empty());
+  CHECK(check("localhost\nlocalhost\nlocalhost\n", 3).empty());  // one slot a line
+  CHECK_THAT(check("localhost\nlocalhost\n", 3), Contains("has 2 slots for 3"));
+  CHECK(check("localhost slots=1\n192.0.2.7\n", 4000).empty());  // only that host knows its cores
+  CHECK_THAT(check("localhost\n", 100000), Contains(" slots for 100000 ranks"));
+  CHECK_THAT(check("", 1), Contains("names no host"));
+  CHECK_THAT(check("# localhost\n", 1), Contains("names no host"));
+  CHECK_THAT(check("192.0.2.7 slots=4\nlocalhost slots=4", 4),
+             Contains("first line must be this machine") && Contains("got '192.0.2.7'"));
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  CHECK(IsThisMachine(name));
+  CHECK(IsThisMachine("127.0.0.1"));
+  CHECK_FALSE(IsThisMachine("192.0.2.7"));
+  CHECK_FALSE(IsThisMachine("no-such-host.invalid"));
+}
+
 TEST_CASE("a program that is not there is told at once") {
   std::string error;
   CHECK(ChildProcess::Start({"/no/such/program"}, kGrace, &error) == nullptr);
@@ -122,6 +212,10 @@ TEST_CASE("the engine's command line") {
   CHECK_THAT(text, Contains("--oversubscribe --bind-to none -n 100000 /bin/engine --model "
                             "/models/tiny --listen 127.0.0.1:7 --selection exact --index-topk 64"));
   CHECK((geteuid() == 0) == (text.find("--allow-run-as-root") != std::string::npos));
+  CHECK_THAT(text, !Contains("--log-level"));
+  options.log_level = "warn";
+  CHECK(EngineCommand(options, "mpirun", "engine", 7).at(geteuid() == 0 ? 12 : 11) ==
+        "--log-level");
   options.hostfile = "/etc/hosts";
   CHECK(EngineCommand(options, "mpirun", "engine", 7)[geteuid() == 0 ? 2 : 1] == "--hostfile");
 }
@@ -143,6 +237,24 @@ TEST_CASE("mpirun or the engine missing is a clear failure to start") {
   CHECK_THAT(*second.StartFailure(), Contains("/no/such/weft-engine"));
 }
 
+TEST_CASE("a host file that cannot do is a failure to start before mpirun runs") {
+  LaunchBench bench;
+  bench.options.hostfile = (bench.folder.path() / "hosts").string();
+  bench.options.ranks = 4;
+  WriteFile(bench.options.hostfile, "localhost slots=2\n");
+  App app(bench.options);
+  std::string error;
+  REQUIRE(app.Open(&error));
+  REQUIRE(Eventually([&] { return app.StartFailure().has_value(); }));
+  CHECK_THAT(*app.StartFailure(),
+             Contains("--hostfile: '" + bench.options.hostfile + "' has 2 slots for 4 ranks"));
+  CHECK_FALSE(fs::exists(bench.folder.path() / "mpirun.log"));
+  bench.options.mpirun_args = {"--oversubscribe"};
+  CHECK(HostFileMistake(bench.options).empty());
+  WriteFile(bench.options.hostfile, "");
+  CHECK_THAT(HostFileMistake(bench.options), Contains("names no host"));
+}
+
 TEST_CASE("an engine that ends before it is ready is a failure to start") {
   LaunchBench bench;
   setenv("WEFT_FAKE_EXIT", "7", 1);
@@ -151,7 +263,9 @@ TEST_CASE("an engine that ends before it is ready is a failure to start") {
   REQUIRE(app.Open(&error));
   REQUIRE(Eventually([&] { return app.StartFailure().has_value(); }));
   unsetenv("WEFT_FAKE_EXIT");
-  CHECK(*app.StartFailure() == "the engine exited with code 7 before it was ready");
+  CHECK(*app.StartFailure() ==
+        "the engine exited with code 7 before it was ready: model.layers.3.mlp.gate.weight is "
+        "missing");
 }
 
 TEST_CASE("an engine is started, replaced when it dies, and gone after stopping") {

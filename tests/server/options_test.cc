@@ -35,11 +35,38 @@ TEST_CASE("options: defaults, flags and what goes to the engine") {
   CHECK(full.options.engine_flags[0].name == "--selection");
   CHECK(full.options.engine_flags[0].value == "interleaved");
   const auto json = nlohmann::json::parse(full.options.effective);
-  CHECK(json["ranks"] == "4");
+  CHECK(json["ranks"] == 4);
   CHECK(json["listen"] == "127.0.0.1:8730");
   CHECK(json["stream-buffer"] == "64KiB");
   CHECK(full.options.stream_buffer == 65536);
   CHECK(Parse({"--model", "/tmp", "--stream-buffer", "2KB"}).options.stream_buffer == 2000);
+}
+
+TEST_CASE("options: the options in force are typed JSON") {
+  const auto config = [](std::vector<std::string> args) {
+    args.insert(args.end(), {"--model", "/tmp"});
+    const ParseResult result = Parse(args);
+    INFO(result.message);
+    REQUIRE(result.run);
+    return nlohmann::json::parse(result.options.effective);
+  };
+  const auto standard = config({});
+  CHECK(standard["ranks"] == 1);
+  CHECK(standard["drain-timeout"] == 30);
+  CHECK(standard["engine"] == nlohmann::json::array());
+  CHECK(standard["mpirun-arg"] == nlohmann::json::array());
+  CHECK(standard["page-tokens"] == 64);
+  CHECK(standard["coverage"].is_null());  // by the mode
+  CHECK(standard["device"].is_null());
+  CHECK(standard["prefix-cache"] == "on");
+  const auto given = config({"--coverage", "0.5", "--device", "0,2", "--mpirun-arg", "7",
+                             "--page-tokens", "0128", "--mpirun", "12"});
+  CHECK(given["coverage"] == 0.5);
+  CHECK(given["device"] == std::vector<int>{0, 2});
+  CHECK(given["mpirun-arg"] == std::vector<std::string>{"7"});
+  CHECK(given["page-tokens"] == 128);
+  CHECK(given["mpirun"] == "12");  // a text that looks like a number
+  CHECK(config({"--engine", "a:1,b:2"})["engine"] == std::vector<std::string>{"a:1", "b:2"});
 }
 
 TEST_CASE("options: several engines, by flag or comma") {
@@ -96,6 +123,11 @@ TEST_CASE("options: mistakes exit with 2 and a sentence with rule and value") {
       {{"--max-step-tokens", "0"}, "--max-step-tokens", "got '0'"},
       {{"--priority-aging", "0"}, "--priority-aging", "got '0'"},
       {{"--engine", "127.0.0.1:1", "--chunk", "64"}, "--max-step-tokens", "--engine"},
+      {{"--engine", "127.0.0.1:1", "--ranks", "1"}, "--ranks:", "--engine names one"},
+      {{"--engine", "127.0.0.1:1", "--hostfile", "/etc/hosts"}, "--hostfile:", "--engine"},
+      {{"--engine", "127.0.0.1:1", "--mpirun", "srun"}, "--mpirun:", "--engine names one"},
+      {{"--engine", "127.0.0.1:1", "--mpirun-arg", "-v"}, "--mpirun-arg:", "--engine"},
+      {{"--engine", "127.0.0.1:1", "--engine-binary", "/bin/true"}, "--engine-binary:", "--engine"},
       {{"--kv-memory", "-1"}, "--kv-memory", "got '-1'"},
       {{"--kv-memory", "9999999999GB"}, "--kv-memory", "must be a size such as 512MiB"},
       {{"--exchange-memory", "0"}, "--exchange-memory", "at least 1; got '0'"},

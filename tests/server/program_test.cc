@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -98,7 +99,7 @@ TEST_CASE("weft-server: usage mistakes and start failures have their exit codes"
   CHECK(Shell(kBin + "/weft-server --version").out == "weft-server 0.1.0\n");
   const Ran config = Shell(kBin + "/weft-server --model /tmp --ranks 3 --print-config");
   CHECK(config.code == 0);
-  CHECK(json::parse(config.out)["ranks"] == "3");
+  CHECK(json::parse(config.out)["ranks"] == 3);
   const Ran model = Shell(kBin + "/weft-server --model /tmp");
   CHECK(model.code == 1);
   CHECK_THAT(model.err, Contains("config.json"));
@@ -107,8 +108,11 @@ TEST_CASE("weft-server: usage mistakes and start failures have their exit codes"
   const auto exit = failing.child().WaitFor(seconds(20));
   REQUIRE(exit.has_value());
   CHECK(exit->code == 1);
-  CHECK_THAT(failing.Log(), Contains("cannot start: the engine exited with code 9") &&
-                                Contains("[rank 0] model.layers.3.mlp.gate.weight is missing"));
+  const std::string reason = "model.layers.3.mlp.gate.weight is missing";
+  CHECK_THAT(failing.Log(), Contains("[rank 0] error: " + reason) &&
+                                Contains("cannot start: the engine exited with code 9 before it "
+                                         "was ready: " +
+                                         reason));
 }
 
 TEST_CASE("weft-server: a second one on the port exits non-zero") {
@@ -183,12 +187,38 @@ TEST_CASE("weft-server: nothing is left behind when it is killed") {
 }
 
 TEST_CASE("weft-server: log lines can be JSON") {
+  const auto levels = [](const std::string& log) {
+    std::vector<std::string> found;
+    std::istringstream lines(log);
+    for (std::string line; std::getline(lines, line);) {
+      INFO(line);
+      const json parsed = json::parse(line, nullptr, false);
+      REQUIRE(parsed.is_object());
+      CHECK(parsed["time"].get<std::string>().size() == 24);
+      found.push_back(parsed["level"].get<std::string>() +
+                      (parsed.contains("rank") ? " of rank " + parsed["rank"].dump() : ""));
+    }
+    return found;
+  };
   Program program("--log-format json");
   REQUIRE(program.Logged("ready:"));
-  std::istringstream lines(program.Log());
-  for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("{")) CHECK(json::parse(line)["level"].is_string());
-  }
+  CHECK(levels(program.Log()).size() >= 4);
+  // Those of the engine below it too.
+  Program failing("--log-format json", "WEFT_FAKE_EXIT=9");
+  REQUIRE(failing.child().WaitFor(seconds(20)).has_value());
+  const std::vector<std::string> found = levels(failing.Log());
+  CHECK(std::count(found.begin(), found.end(), "error of rank 0") == 1);
+}
+
+TEST_CASE("weft-server: an engine that is not there is told now and then, by its address") {
+  TempFolder folder;
+  const Ran ran =
+      Shell("timeout 8 " + kBin + "/weft-server --listen 127.0.0.1:0 --model " +
+            WriteTestModel(folder.path() / "m") + " --engine 127.0.0.1:1,127.0.0.1:2 2>&1");
+  CHECK_THAT(ran.out,
+             Contains("still not ready after 5 s: the engine is loading, or not there: ") &&
+                 Contains("(the engine at 127.0.0.1:1)") &&
+                 Contains("(the engine at 127.0.0.1:2)"));
 }
 
 TEST_CASE("weft-chat: one question, by option, pipe and file") {
@@ -238,7 +268,16 @@ TEST_CASE("weft-chat: exit codes") {
   CHECK_THAT(bad.err, Contains("top_p must be in (0, 1]; got 2"));
   const Ran nobody = Shell(kBin + "/weft-chat --server 127.0.0.1:1 -q x </dev/null");
   CHECK(nobody.code == 1);
-  CHECK_THAT(nobody.err, Contains("the server at 127.0.0.1:1 is not available"));
+  CHECK_THAT(nobody.err, Contains("the server at 127.0.0.1:1 is not available: ") &&
+                             Contains("; start weft-server, or name it with --server"));
+  Bench bench(0);  // a server that is there, and whose engine goes
+  bench.engine->Kill();
+  REQUIRE(Eventually([&] { return !bench.app->ready(); }));
+  const Ran waiting =
+      Shell(kBin + "/weft-chat --server " + bench.app->address() + " -q x </dev/null");
+  CHECK(waiting.code == 1);
+  CHECK_THAT(waiting.err, Contains(" is not available: the server is not ready: ") &&
+                              !Contains("start weft-server"));
   const Ran stopped = Shell("set -m; " + program.chat() +
                             "-q x --max-tokens 900 </dev/null & p=$!; sleep 0.7; "
                             "kill -INT $p; wait $p");

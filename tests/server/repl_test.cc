@@ -3,6 +3,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <thread>
 
 #include "server/text/detokenizer.h"
 #include "server/text/model_text.h"
@@ -243,11 +245,24 @@ TEST_CASE("repl: an answer goes on when its server was lost and is there again")
   REQUIRE(terminal.Answers("01234"));
   bench.app.reset();
   REQUIRE(terminal.Says("(the server is lost; the answer goes on when there is one again)"));
-  bench.engine->set_script(Saying("0123456789"));
+  std::this_thread::sleep_for(milliseconds(500));
+  FakeScript slow = Saying("0123456789");
+  slow.admit_delay = milliseconds(1000);
+  bench.engine->set_script(slow);
   bench.Restart();
   REQUIRE(terminal.Says("(going on)"));
   REQUIRE(terminal.Answers("0123456789\n"));
   REQUIRE(terminal.Says("went on after the loss of 1 servers"));
+  // The first token came before all that: its time is the first stream's.
+  const std::string said = terminal.Err();
+  std::smatch times;
+  REQUIRE(std::regex_search(
+      said, times,
+      std::regex("prompt: \\d+ tokens \\(0 cached\\); first token after ([0-9.]+) s\\r?\n"
+                 "answer: 11 tokens, ([0-9.]+) tokens/s, .*; ([0-9.]+) s in all")));
+  const double between = std::stod(times[3]) - std::stod(times[1]);
+  CHECK(between >= 1.499);
+  CHECK(std::stod(times[2]) == Approx(10 / between).epsilon(0.05));
   terminal.Type("\x04");
   CHECK(terminal.Wait() == 0);
 }

@@ -1,10 +1,10 @@
 // Several engines at once, and requests that kill theirs.
-#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 
 #include <catch2/catch.hpp>
 #include <future>
-#include <sstream>
+#include <mutex>
 
 #include "tests/server/replay_bench.h"
 
@@ -81,15 +81,29 @@ void OfThreeRanks(engine::v1::EngineInfo* info) {
 class Log {
  public:
   Log() : before_(spdlog::default_logger()) {
-    spdlog::set_default_logger(std::make_shared<spdlog::logger>(
-        "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_)));
+    spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", sink_));
   }
   ~Log() { spdlog::set_default_logger(before_); }
-  std::string text() const { return text_.str(); }
+  std::string text() const { return sink_->text(); }
 
  private:
+  class Sink final : public spdlog::sinks::base_sink<std::mutex> {
+   public:
+    std::string text() {
+      const std::lock_guard lock(mutex_);
+      return text_;
+    }
+
+   private:
+    void sink_it_(const spdlog::details::log_msg& message) override {
+      text_.append(message.payload.data(), message.payload.size()).append("\n");
+    }
+    void flush_() override {}
+    std::string text_;
+  };
+
+  const std::shared_ptr<Sink> sink_ = std::make_shared<Sink>();
   const std::shared_ptr<spdlog::logger> before_;
-  std::ostringstream text_;
 };
 
 size_t CountOf(const std::string& text, const std::string& what) {
@@ -104,8 +118,10 @@ TEST_CASE("replicas: a lost request goes to one that can go on with it") {
       [](auto* info) { info->mutable_defaults()->set_arithmetic("gpu"); },
       [](auto* info) { info->set_max_context(100); },
       [](auto* info) { info->set_max_index_topk(8); });
+  const Log log;
   FakeEngine unlike(kAnyPort, change), like;
   Bench bench(300, {unlike.address(), like.address()});
+  REQUIRE(Eventually([&] { return CountOf(log.text(), "ready: tiny") == 3; }));
   bench.engine->set_script(Saying(kText, 3));
   like.set_script(Saying(kText));
   Call call(&bench, TextRequest("x", 500));
@@ -120,8 +136,10 @@ TEST_CASE("replicas: a lost request goes to one that can go on with it") {
 }
 
 TEST_CASE("replicas: a lost request waits for the one that can go on with it") {
+  const Log log;
   FakeEngine unlike(kAnyPort, OfThreeRanks);
   Bench bench(300, {unlike.address()});
+  REQUIRE(Eventually([&] { return CountOf(log.text(), "ready: tiny") == 2; }));
   bench.engine->set_script(Saying(kText, 3));
   Call call(&bench, TextRequest("x", 500));
   REQUIRE(Eventually([&] { return call.tokens() == 3; }));
@@ -163,9 +181,10 @@ TEST_CASE("replicas: one of another model is refused and one of other settings i
   other = std::make_unique<FakeEngine>(
       address, [](auto* info) { info->mutable_defaults()->set_model("beef"); });
   REQUIRE(Eventually([&] { return CountOf(log.text(), "serves another model") == 1; }));
-  CHECK_THAT(log.text(), Contains(fmt::format("the engine at {} serves another model (fingerprint "
+  CHECK_THAT(log.text(), Contains(fmt::format("the engine serves another model (fingerprint "
                                               "'beef') than the one at {} ('')",
-                                              address, bench.engine->address())));
+                                              bench.engine->address())));
+  CHECK_THAT(log.text(), Contains(fmt::format(" (the engine at {})", address)));
   std::this_thread::sleep_for(milliseconds(1200));  // all were asked once more
   for (int i = 0; i < 6; ++i) CHECK(bench.Generate(TextRequest("x", 2)).status.ok());
   CHECK(other->started() == 0);

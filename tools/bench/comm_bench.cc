@@ -143,7 +143,11 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(10, 1000000))
       ->capture_default_str();
   app.add_option("--idle", idle, "instead: sit in poll() for so many seconds, print the CPU used");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
   try {
     weft::MpiSession session(&argc, &argv);
     return Run(&session, transport, repeats, idle);

@@ -157,7 +157,11 @@ int main(int argc, char** argv) {
   std::string json;
   app.add_option("--ranks", ranks, "GPUs to use; 0: all")->check(CLI::Range(0, 1024));
   app.add_option("--json", json, "also write the figures to this file");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
   const int gpus = bench::Gpus();
   if (ranks == 0) ranks = gpus;
   if (ranks < 2 || ranks > gpus || !HaveNccl()) {

@@ -273,7 +273,11 @@ int main(int argc, char** argv) {
   app.add_option("--dir", o.dir, "where the layer's checkpoint is put, 12 GB")
       ->capture_default_str();
   app.add_option("--json", o.json, "also write the figures to this file");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
   try {
     return Run(o);
   } catch (const std::exception& error) {

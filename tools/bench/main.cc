@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
   weft::bench::AddServe(&app, &serve);
   try {
     app.parse(argc, argv);
-    weft::bench::CheckServe(serve);
+    weft::bench::CheckServe(app, serve);
   } catch (const CLI::ParseError& error) {
     return app.exit(error, std::cout, std::cerr) == 0 ? 0 : 2;
   }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tools/client/position.h"
+#include "tools/client/reach.h"
 #include "weft/v1/inference.grpc.pb.h"
 
 namespace weft::chat {
@@ -19,6 +20,7 @@ std::atomic<bool> interrupted{false};
 struct Client::Stub {
   std::string target;
   double resume_seconds = 0;
+  std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::Inference::Stub> inference;
 };
 
@@ -33,15 +35,15 @@ Client::Client(const std::string& target, double resume_seconds) : stub_(std::ma
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   stub_->target = target;
   stub_->resume_seconds = resume_seconds;
-  stub_->inference = v1::Inference::NewStub(
-      grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments));
+  stub_->channel = grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+  stub_->inference = v1::Inference::NewStub(stub_->channel);
 }
 
 Client::~Client() = default;
 
 std::string Client::ErrorText(int code, const std::string& message) const {
   if (code != grpc::StatusCode::UNAVAILABLE) return message;
-  return "the server at " + stub_->target + " is not available: " + message;
+  return client::NotAvailable(*stub_->channel, stub_->target, message);
 }
 
 bool Client::Info(std::string* text, std::string* error) {
@@ -154,12 +156,11 @@ class Client::Asking {
       listener_.prefill(response.prefill().done(), response.prefill().total());
     }
     if (response.has_complete()) outcome_.complete = response.complete();
-    const std::string& reasoning = response.delta().reasoning();
-    const std::string& text = response.delta().text();
-    if (reasoning.empty() && text.empty()) return;
-    if (outcome_.answer.empty() && outcome_.reasoning.empty()) {
+    if (response.delta().token_ids_size() > 0 && !outcome_.first_token_seconds) {
       outcome_.first_token_seconds = Elapsed();
     }
+    const std::string& reasoning = response.delta().reasoning();
+    const std::string& text = response.delta().text();
     outcome_.reasoning += reasoning;
     outcome_.answer += text;
     if (!reasoning.empty()) listener_.reasoning(reasoning);

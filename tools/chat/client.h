@@ -4,6 +4,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -22,8 +23,9 @@ struct Outcome {
   std::string answer;     // all of it, or what had come
   std::string reasoning;  // before it
   v1::Complete complete;
-  double seconds = 0;              // the whole call, as seen from here
-  double first_token_seconds = 0;  // until the first text
+  // As seen from here, over all streams that it took: the whole call, and until the first token.
+  double seconds = 0;
+  std::optional<double> first_token_seconds;
 };
 
 // Gets each piece as it comes.

@@ -9,17 +9,30 @@ namespace {
 
 using nlohmann::ordered_json;
 
+// The engine's times are then those of the last one, whose prefill read earlier output too.
+bool WentOn(const v1::Complete& complete) {
+  return complete.replays() > 0 || complete.resumes() > 0;
+}
+
+// Without any token, until the end.
+double FirstToken(const Outcome& outcome) {
+  return outcome.first_token_seconds.value_or(outcome.seconds);
+}
+
 // The first token is prefill's work; 0 when no second one tells a rate.
-double DecodeRate(const v1::Complete& complete) {
+double DecodeRate(const Outcome& outcome) {
+  const v1::Complete& complete = outcome.complete;
   const int more = complete.usage().output_tokens() - 1;
-  const double seconds = complete.timings().decode_seconds();
+  const double seconds = WentOn(complete) ? outcome.seconds - FirstToken(outcome)
+                                          : complete.timings().decode_seconds();
   return more > 0 && seconds > 0 ? more / seconds : 0;
 }
 
+// 0 where none is known.
 double PrefillRate(const v1::Complete& complete) {
   const int tokens = complete.usage().prompt_tokens() - complete.usage().cached_tokens();
   const double seconds = complete.timings().prefill_seconds();
-  return seconds > 0 ? tokens / seconds : 0;
+  return seconds > 0 && !WentOn(complete) ? tokens / seconds : 0;
 }
 
 std::string FiguresText(const char* part, const v1::SelectionFigures& f) {
@@ -62,12 +75,15 @@ ordered_json FiguresJson(const v1::SelectionFigures& f) {
 std::string StatsText(const Outcome& outcome) {
   const v1::Complete& c = outcome.complete;
   const v1::SelectionReport& s = c.selection();
-  std::string text = fmt::format(
-      "prompt: {} tokens ({} cached), {:.1f} tokens/s; first token after {:.3f} s\n"
+  const double rate = DecodeRate(outcome);
+  std::string text = fmt::format("prompt: {} tokens ({} cached){}; first token after {:.3f} s\n",
+                                 c.usage().prompt_tokens(), c.usage().cached_tokens(),
+                                 WentOn(c) ? "" : fmt::format(", {:.1f} tokens/s", PrefillRate(c)),
+                                 FirstToken(outcome));
+  text += fmt::format(
       "answer: {} tokens, {:.1f} tokens/s, {:.1f} ms each; {:.3f} s in all; ended by {}; seed {}\n",
-      c.usage().prompt_tokens(), c.usage().cached_tokens(), PrefillRate(c),
-      c.timings().first_token_seconds(), c.usage().output_tokens(), DecodeRate(c),
-      DecodeRate(c) > 0 ? 1e3 / DecodeRate(c) : 0.0, outcome.seconds, c.finish_reason(), c.seed());
+      c.usage().output_tokens(), rate, rate > 0 ? 1e3 / rate : 0.0, outcome.seconds,
+      c.finish_reason(), c.seed());
   if (c.replays() > 0) text += fmt::format("went on after the loss of {} engines\n", c.replays());
   if (c.resumes() > 0) text += fmt::format("went on after the loss of {} servers\n", c.resumes());
   text += s.mode() == "dense"
@@ -103,13 +119,13 @@ std::string StatsJson(const Outcome& outcome) {
     json["prompt_tokens"] = c.usage().prompt_tokens();
     json["cached_tokens"] = c.usage().cached_tokens();
     json["output_tokens"] = c.usage().output_tokens();
-    json["first_token_seconds"] = c.timings().first_token_seconds();
+    json["first_token_seconds"] = FirstToken(outcome);
     json["queue_seconds"] = c.timings().queue_seconds();
     json["prefill_seconds"] = c.timings().prefill_seconds();
     json["decode_seconds"] = c.timings().decode_seconds();
     json["total_seconds"] = outcome.seconds;
     json["prefill_tokens_per_second"] = PrefillRate(c);
-    json["decode_tokens_per_second"] = DecodeRate(c);
+    json["decode_tokens_per_second"] = DecodeRate(outcome);
     json["selection"] = {
         {"mode", s.mode()}, {"index_topk", s.index_topk()}, {"m", s.m()}, {"ranks", s.ranks()}};
     if (s.has_layer_m()) {

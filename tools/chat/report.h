@@ -7,6 +7,9 @@
 
 namespace weft::chat {
 
+// Of times first_token_seconds and total_seconds are the client's, from the question on; the others
+// are the engine's, the last one's where several took part.
+
 // Lines that end with a newline: times, tokens, selection, coverage in words.
 std::string StatsText(const Outcome& outcome);
 

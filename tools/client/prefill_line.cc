@@ -2,6 +2,8 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <cstdint>
+
 namespace weft::client {
 
 std::string PrefillLine::Text(int done, int total, double seconds) {
@@ -10,6 +12,7 @@ std::string PrefillLine::Text(int done, int total, double seconds) {
     first_seconds_ = seconds;
   }
   last_done_ = done;
+  if (total <= 0) return "reading the prompt";  // no such thing is told
   std::string text =
       fmt::format("reading the prompt: {} % of {} tokens", int64_t{100} * done / total, total);
   if (done > first_done_ && seconds > first_seconds_) {

@@ -39,6 +39,10 @@ struct Values {
   std::vector<double> ttft, tpot, itl, e2e, queue, prefill, front_end, way;
 };
 
+bool WentOn(const Answer& answer) {
+  return answer.complete.replays() > 0 || answer.complete.resumes() > 0;
+}
+
 void Take(const Answer& answer, Values* values) {
   values->e2e.push_back(1e3 * (answer.end - answer.due));
   if (answer.at.empty()) return;
@@ -49,6 +53,8 @@ void Take(const Answer& answer, Values* values) {
     values->tpot.push_back(1e3 * (answer.at.back() - answer.at.front()) /
                            static_cast<double>(answer.ids.size() - 1));
   }
+  // After a replay the engine's times are the last engine's, and no parts of this TTFT.
+  if (WentOn(answer)) return;
   const v1::Timings& timings = answer.complete.timings();
   const double queue = 1e3 * timings.queue_seconds();
   const double prefill = 1e3 * timings.prefill_seconds();
@@ -113,6 +119,7 @@ RunFigures FiguresOf(const std::string& load, const std::vector<Answer>& answers
     run.cached_tokens += answer.complete.usage().cached_tokens();
     run.output_tokens += answer.complete.usage().output_tokens();
     run.good += IsGood(answer, slo_ttft, slo_itl);
+    run.replayed += WentOn(answer);
     Take(answer, &values);
   }
   if (!answers.empty()) run.seconds = end - begin;
@@ -137,6 +144,7 @@ ordered_json ToJson(const RunFigures& run) {
       {"load", run.load},
       {"seconds", run.seconds},
       {"answered", run.answered},
+      {"replayed", run.replayed},
       {"failures", run.failures},
       {"prompt_tokens", run.prompt_tokens},
       {"cached_tokens", run.cached_tokens},
@@ -177,10 +185,16 @@ std::string ToText(const RunFigures& run) {
   }
   if (run.answered == 0) return text;
   text += Format("  %-24s %9s %9s %9s %9s %9s\n", "ms", "mean", "p50", "p90", "p99", "max");
-  text += ToText("TTFT", run.ttft) + ToText("  in the engine's queue", run.queue) +
-          ToText("  prefill", run.prefill) + ToText("  the front end", run.front_end) +
-          ToText("  the way here", run.way);
+  text += ToText("TTFT", run.ttft);
+  if (run.queue.count > 0) {
+    text += ToText("  in the engine's queue", run.queue) + ToText("  prefill", run.prefill) +
+            ToText("  the front end", run.front_end) + ToText("  the way here", run.way);
+  }
   text += ToText("TPOT", run.tpot) + ToText("ITL", run.itl) + ToText("E2E", run.e2e);
+  if (run.replayed > 0) {
+    text += Format("  %lld requests replayed on another engine: not in the parts of TTFT\n",
+                   static_cast<long long>(run.replayed));
+  }
   if (run.has_slo) {
     text += Format("  goodput: %lld of %lld requests within the limits, %.2f a second\n",
                    static_cast<long long>(run.good), static_cast<long long>(run.answered),

@@ -28,7 +28,9 @@ struct RunFigures {
   int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;
   // Milliseconds.
   Spread ttft, tpot, itl, e2e;
-  // Where the server says the time to the first token went, and what is left for the way to it.
+  int64_t replayed = 0;  // of those answered: they went on with another engine
+  // Where the server says the time to the first token went, and what is left for the way to it. Not
+  // of those replayed.
   Spread queue, prefill, front_end, way;
   bool has_slo = false;
   int64_t good = 0;

@@ -13,12 +13,16 @@ void AddRange(CLI::App* app, const std::string& name, Range* range, const std::s
     const std::string& text = results.back();
     const size_t dash = text.find('-', 1);
     try {
-      range->low = cli::Integer(name, text.substr(0, dash), 1, kMostTokens);
-      range->high = dash == std::string::npos
-                        ? range->low
-                        : cli::Integer(name, text.substr(dash + 1), range->low, kMostTokens);
+      range->low = range->high = cli::Integer(name, text.substr(0, dash), 1, kMostTokens);
+      if (dash != std::string::npos) {
+        range->high = cli::Integer(name, text.substr(dash + 1), 1, kMostTokens);
+      }
     } catch (const cli::UsageError& error) {
       throw CLI::ValidationError(error.what());
+    }
+    if (range->high < range->low) {
+      throw CLI::ValidationError(name,
+                                 "the range must not end below its begin, got '" + text + "'");
     }
     return true;
   };
@@ -28,7 +32,7 @@ void AddRange(CLI::App* app, const std::string& name, Range* range, const std::s
 }
 
 void AddLoad(CLI::App* serve, ServeOptions* o) {
-  serve->add_option("--target", o->target, "The server, HOST:PORT")
+  serve->add_option("--server,--target", o->target, "The server, HOST:PORT")
       ->envname("WEFT_SERVER")
       ->capture_default_str();
   serve
@@ -76,7 +80,11 @@ void AddServe(CLI::App* app, ServeOptions* o) {
   CLI::App* serve = app->add_subcommand(
       "serve",
       "Loads a running weft-server over gRPC and prints how long things took: TTFT, time to the "
-      "first token; TPOT, time per output token after the first, of a request; ITL, time between "
+      "first token, and its parts: the engine's queue; prefill, from the engine's first step to "
+      "the "
+      "token; the front end, what else passes from the request's arrival at weft-server to the "
+      "token's; the way here, what is left: the network, gRPC and this program. TPOT, time per "
+      "output token after the first, of a request; ITL, time between "
       "two messages with tokens; E2E, the whole request. Before that it checks that requests "
       "among others get the answer that they get alone.");
   AddLoad(serve, o);
@@ -111,9 +119,10 @@ void AddServe(CLI::App* app, ServeOptions* o) {
   serve->add_flag("--quiet", o->quiet, "No progress on stderr");
 }
 
-void CheckServe(const ServeOptions& o) {
-  if (o.rate > 0 && o.concurrency.size() > 1) {
-    throw CLI::ValidationError("--rate", "is one run, --concurrency names several");
+void CheckServe(const CLI::App& app, const ServeOptions& o) {
+  if (o.rate > 0 && app.get_subcommand("serve")->count("--concurrency") > 0) {
+    throw CLI::ValidationError("--rate",
+                               "is an open loop and --concurrency a closed one; give one of them");
   }
   if (o.mixed && (o.rate > 0 || o.concurrency.size() > 1 || !o.prompts.empty())) {
     throw CLI::ValidationError("--mixed",

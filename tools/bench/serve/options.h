@@ -39,7 +39,7 @@ struct ServeOptions {
 
 // Adds the subcommand.
 void AddServe(CLI::App* app, ServeOptions* options);
-// What no single option can see. Throws CLI::ValidationError.
-void CheckServe(const ServeOptions& options);
+// What no single option can see, once `app` has parsed. Throws CLI::ValidationError.
+void CheckServe(const CLI::App& app, const ServeOptions& options);
 
 }  // namespace weft::bench

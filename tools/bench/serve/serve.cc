@@ -11,6 +11,7 @@
 #include "tools/bench/serve/mixed.h"
 #include "tools/bench/serve/requests.h"
 #include "tools/cli/values.h"
+#include "tools/client/reach.h"
 
 namespace weft::bench {
 namespace {
@@ -32,15 +33,15 @@ Server Connect(const std::string& target) {
   arguments.SetMaxSendMessageSize(64 << 20);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   Server server;
-  server.stub = v1::Inference::NewStub(
-      grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments));
+  const auto channel =
+      grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+  server.stub = v1::Inference::NewStub(channel);
   const auto ask = [&](auto method, const auto& request, auto* reply) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
     const grpc::Status status = (server.stub.get()->*method)(&context, request, reply);
     if (!status.ok()) {
-      throw std::runtime_error("the server at " + target +
-                               " is not available: " + status.error_message());
+      throw std::runtime_error(client::NotAvailable(*channel, target, status.error_message()));
     }
   };
   ask(&v1::Inference::Stub::GetModelInfo, v1::GetModelInfoRequest(), &server.model);
