@@ -7,6 +7,7 @@
 #include "engine/app/memory_plan.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/model_error.h"
+#include "engine/model/shown.h"
 #include "engine/model/weights.h"
 #include "engine/run/caches.h"
 
@@ -31,8 +32,9 @@ void DescribeTensors(const CheckpointFolder& folder, std::ostream& out) {
   std::map<std::string, int64_t> count, bytes;
   std::map<std::string, int> files;
   for (const auto& [name, tensor] : folder.tensors()) {
-    ++count[tensor.dtype_name];
-    bytes[tensor.dtype_name] += static_cast<int64_t>(tensor.bytes);
+    const std::string dtype = ShownText(tensor.dtype_name);
+    ++count[dtype];
+    bytes[dtype] += static_cast<int64_t>(tensor.bytes);
     ++files[tensor.file->path()];
   }
   out << "tensors: " << folder.tensors().size() << " in " << files.size() << " files";
@@ -46,6 +48,7 @@ void DescribeUnused(const ModelConfig& c, const CheckpointFolder& folder, std::o
   const auto mtp = std::count_if(folder.tensors().begin(), folder.tensors().end(),
                                  [&c](const auto& entry) { return IsMtpTensor(c, entry.first); });
   if (mtp > 0) out << "not used: " << mtp << " tensors of MTP layers\n";
+  if (!folder.unlisted().empty()) out << "note: " << UnlistedText(folder) << "\n";
 }
 
 // What a rank needs beside weights and cache.

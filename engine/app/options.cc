@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "engine/app/capture_options.h"
+#include "engine/app/option_checks.h"
 #include "engine/app/size_option.h"
 
 namespace weft {
@@ -120,11 +121,11 @@ void AddComputeOptions(CLI::App& app, EngineOptions* o) {
             "after a failure, as it always does on the CPU; products then run in fp32, which is "
             "slower, prompts most");
   app.add_option("--startup-timeout", o->startup_timeout, "seconds to wait for missing ranks")
-      ->check(CLI::PositiveNumber)
+      ->check(NumberIn(0, kMostSeconds, false))
       ->capture_default_str();
   app.add_option("--step-timeout", o->step_timeout,
                  "seconds a collective may take before the engine gives up")
-      ->check(CLI::PositiveNumber)
+      ->check(NumberIn(0, kMostSeconds, false))
       ->capture_default_str();
   app.add_option("--log-level", o->log_level, "log level")
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
@@ -144,12 +145,7 @@ void AddSelectionOptions(CLI::App& app, EngineOptions* o) {
          "--coverage", o->coverage,
          "gamma, wanted probability per query and layer that the first union holds the exact "
          "top-K; by default 0.99, and 0.99999 in certified mode")
-      ->check([](const std::string& text) {
-        char* end = nullptr;
-        const double value = std::strtod(text.c_str(), &end);
-        return *end == 0 && value > 0 && value <= 1 ? std::string()
-                                                    : "must be in (0, 1], got " + text;
-      });
+      ->check(NumberIn(0, 1, false));
   AddChoice(app, "--m-rule", &o->m_rule, kRules, "how m follows from K, G and gamma");
   AddChoice(
       app, "--margin", &o->margin_auto, kMargins,
@@ -160,7 +156,7 @@ void AddSelectionOptions(CLI::App& app, EngineOptions* o) {
       "with --exchange rows, and in exact mode; CPU backend alone");
   app.add_option("--audit", o->audit,
                  "share of queries that are also ranked exactly, to check certificates and recall")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(NumberIn(0, 1, true))
       ->capture_default_str();
   AddChoice(app, "--placement", &o->rotated, kPlacements, "how positions are spread over ranks");
   app.add_option("--block-size", o->block_size, "b, neighbouring tokens that stay on one rank")
@@ -211,17 +207,17 @@ void AddSchedulingOptions(CLI::App& app, EngineOptions* o) {
                  "while answers stream, prompts are read in chunks that keep a step within so many "
                  "times what the answers alone take, as predicted from measured steps, but at "
                  "least 2 tokens a step; 0: whole chunks")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(NumberIn(0, 1e6, true))
       ->capture_default_str();
   app.add_option("--max-step-ms", o->max_step_ms,
                  "the same as a time in ms, but prompts get as much time as the answers take in "
                  "any case; 0: no such limit")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(NumberIn(0, 1e6, true))
       ->capture_default_str();
   app.add_option("--priority-aging", o->priority_aging,
                  "seconds of waiting for a place, or for the next step, that count as one priority "
                  "more")
-      ->check(CLI::Range(1e-3, 1e6))
+      ->check(NumberIn(1e-3, kMostSeconds, true))
       ->capture_default_str();
   AddChoice(app, "--prefix-cache", &o->prefix_cache, kSwitch,
             "keep what was computed, for later prompts that begin alike");

@@ -238,6 +238,7 @@ void RunRank(EngineOptions options, MpiSession* session, SignalWaiter* signals) 
   ready.config = LoadConfig(options.model);
   ResolveForModel(ready.config, &options);
   const CheckpointFolder folder(options.model);
+  if (session->rank() == 0 && !folder.unlisted().empty()) spdlog::warn("{}", UnlistedText(folder));
   ready.fingerprint = Fingerprint(folder);
   const Settings settings = SettingsOf(options, ready.fingerprint);
   const bool one_host = RanksHere(session->size()) == session->size();

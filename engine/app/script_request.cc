@@ -8,6 +8,9 @@
 #include <stdexcept>
 #include <type_traits>
 
+#include "engine/model/json_keys.h"
+#include "engine/model/shown.h"
+
 namespace weft {
 namespace {
 
@@ -19,19 +22,19 @@ template <typename T>
 T Number(const json& value, const std::string& key) {
   if constexpr (std::is_floating_point_v<T>) {
     if (value.is_number()) return value.get<T>();
-    throw std::runtime_error(key + " must be a number, got " + value.dump());
+    throw std::runtime_error(key + " must be a number, got " + Shown(value));
   } else {
     const bool fits = value.is_number_unsigned()
                           ? value.get<uint64_t>() <= uint64_t{std::numeric_limits<T>::max()}
                           : value.is_number_integer() && std::is_signed_v<T> &&
                                 value.get<int64_t>() >= int64_t{std::numeric_limits<T>::min()};
     if (fits) return value.get<T>();
-    throw std::runtime_error(key + " must be a whole number that fits, got " + value.dump());
+    throw std::runtime_error(key + " must be a whole number that fits, got " + Shown(value));
   }
 }
 
 std::vector<int32_t> Ids(const json& value, const std::string& key) {
-  if (!value.is_array()) throw std::runtime_error(key + " must be a list, got " + value.dump());
+  if (!value.is_array()) throw std::runtime_error(key + " must be a list, got " + Shown(value));
   std::vector<int32_t> ids;
   for (const json& id : value) ids.push_back(Number<int32_t>(id, key));
   return ids;
@@ -40,7 +43,7 @@ std::vector<int32_t> Ids(const json& value, const std::string& key) {
 // {"17": -1.5}: token ids as keys.
 std::vector<LogitBias> Biases(const json& value) {
   if (!value.is_object()) {
-    throw std::runtime_error("logit_bias must be an object of token ids, got " + value.dump());
+    throw std::runtime_error("logit_bias must be an object of token ids, got " + Shown(value));
   }
   std::map<int32_t, float> biases;
   for (const auto& [key, bias] : value.items()) {
@@ -54,7 +57,7 @@ std::vector<LogitBias> Biases(const json& value) {
 
 SelectionWish WishOf(const json& selection) {
   if (!selection.is_object()) {
-    throw std::runtime_error("selection must be an object, got " + selection.dump());
+    throw std::runtime_error("selection must be an object, got " + Shown(selection));
   }
   SelectionWish wish;
   for (const auto& [key, value] : selection.items()) {
@@ -62,7 +65,7 @@ SelectionWish WishOf(const json& selection) {
       SelectionMode mode;
       if (!value.is_string() || !ParseSelectionMode(value.get<std::string>(), &mode)) {
         throw std::runtime_error(
-            "selection.mode must be exact, interleaved, certified or dense, got " + value.dump());
+            "selection.mode must be exact, interleaved, certified or dense, got " + Shown(value));
       }
       wish.mode = mode;
     } else if (key == "index_topk") {
@@ -70,7 +73,7 @@ SelectionWish WishOf(const json& selection) {
     } else if (key == "coverage") {
       wish.gamma = Number<double>(value, "selection.coverage");
     } else {
-      throw std::runtime_error("selection has no key '" + key + "'");
+      throw std::runtime_error("selection has no key '" + ShownText(key) + "'");
     }
   }
   return wish;
@@ -78,11 +81,11 @@ SelectionWish WishOf(const json& selection) {
 
 void ReadTrace(const json& selected, EngineRequest* request) {
   if (!selected.is_object()) {
-    throw std::runtime_error("selected must be an object, got " + selected.dump());
+    throw std::runtime_error("selected must be an object, got " + Shown(selected));
   }
   for (const auto& [key, value] : selected.items()) {
     if (key != "layers" && key != "outputs") {
-      throw std::runtime_error("selected has no key '" + key + "'");
+      throw std::runtime_error("selected has no key '" + ShownText(key) + "'");
     }
     (key == "layers" ? request->traced_layers : request->traced_outputs) =
         Ids(value, "selected." + key);
@@ -104,7 +107,7 @@ Setter Sets(T EngineRequest::*member) {
     if constexpr (std::is_same_v<T, std::vector<int32_t>>) {
       request->*member = Ids(value, key);
     } else if constexpr (std::is_same_v<T, std::string>) {
-      if (!value.is_string()) throw std::runtime_error(key + " must be text, got " + value.dump());
+      if (!value.is_string()) throw std::runtime_error(key + " must be text, got " + Shown(value));
       request->*member = value.get<std::string>();
     } else {
       request->*member = Number<T>(value, key);
@@ -147,14 +150,19 @@ const std::map<std::string, Setter>& Setters() {
   return setters;
 }
 
-// As json::parse, but a key that comes twice in an object is an error.
+// As json::parse, but a key that comes twice in an object is an error, and nesting that no request
+// has, since printing recurses.
 json ParseOnce(const std::string& text) {
   std::vector<std::set<std::string>> keys;  // of the objects that are open
-  return json::parse(text, [&](int, json::parse_event_t event, json& value) {
+  return json::parse(text, [&](int depth, json::parse_event_t event, json& value) {
+    if (depth > kMaxJsonDepth) {
+      throw std::runtime_error("is nested deeper than " + std::to_string(kMaxJsonDepth));
+    }
     if (event == json::parse_event_t::object_start) keys.emplace_back();
     if (event == json::parse_event_t::object_end) keys.pop_back();
     if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
-      throw std::runtime_error("the key '" + value.get<std::string>() + "' is there twice");
+      throw std::runtime_error("the key '" + ShownText(value.get<std::string>()) +
+                               "' is there twice");
     }
     return true;
   });
@@ -189,7 +197,8 @@ EngineRequest ParseScriptRequest(const std::string& text, SelectionWish* wish) {
       continue;
     }
     const auto setter = Setters().find(key);
-    if (setter == Setters().end()) throw std::runtime_error("a request has no key '" + key + "'");
+    if (setter == Setters().end())
+      throw std::runtime_error("a request has no key '" + ShownText(key) + "'");
     setter->second(value, key, &request);
   }
   CheckAsFrontEnd(request);

@@ -51,7 +51,8 @@ Status Engine::Submit(EngineRequest request, EventSink sink, int64_t* id) {
     std::lock_guard lock(mutex_);
     if (stopped_) return {Code::kUnavailable, "the engine is shutting down"};
     if (Status status = CheckQueue(sequence->request); !status.ok()) return status;
-    ++waiting_of_[sequence->request.client];
+    waiting_of_[sequence->request.client] += sequence->places();
+    waiting_ += sequence->places();
     *id = sequence->id = next_id_++;
     inbox_.push_back(std::move(sequence));
   }
@@ -145,11 +146,19 @@ bool Engine::Step() {
   std::lock_guard lock(mutex_);
   state_.running = scheduler_.running();
   state_.waiting = scheduler_.waiting();
-  waiting_of_ = scheduler_.waiting_by_client();
-  for (const auto& sequence : inbox_) ++waiting_of_[sequence->request.client];
+  CountWaiting();
   state_.pages_cached = scheduler_.blocks().cached();
   state_.pages_free = scheduler_.blocks().free() + state_.pages_cached;
   return !plan.rows.empty();
+}
+
+void Engine::CountWaiting() {
+  waiting_of_ = scheduler_.waiting_by_client();
+  for (const auto& sequence : inbox_) {
+    waiting_of_[sequence->request.client] += sequence->places();
+  }
+  waiting_ = 0;
+  for (const auto& [client, count] : waiting_of_) waiting_ += count;
 }
 
 void Engine::Postprocess(const StepPlan& plan, const StepResult& result, Clock::time_point begin) {

@@ -106,6 +106,7 @@ class Engine {
   Status Check(const EngineRequest& request) const;
   int32_t LocalTopm(int32_t topk, double gamma);
   Status CheckQueue(const EngineRequest& request) const;  // mutex_ held
+  void CountWaiting();                                    // mutex_ held
   void Wake();
 
   const EngineLimits limits_;
@@ -121,7 +122,9 @@ class Engine {
   std::vector<int64_t> cancels_, aborts_;
   std::vector<std::pair<int64_t, bool>> pauses_;
   EngineState state_;
-  std::unordered_map<std::string, int32_t> waiting_of_;  // requests of each client that wait
+  // Sequences of each client that wait, choices to come included, and of all.
+  std::unordered_map<std::string, int32_t> waiting_of_;
+  int64_t waiting_ = 0;
   double request_seconds_ = 0;  // from first step to end, of the last requests
   Clock::time_point last_step_;
   bool nothing_to_run_ = true;  // at the last look

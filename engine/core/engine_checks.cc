@@ -12,6 +12,7 @@ namespace {
 constexpr size_t kLongestSalt = 256;  // it is kept as long as the pages
 constexpr size_t kLongestClient = 128;
 constexpr int32_t kMaxPriority = 10;
+constexpr int32_t kMostFurther = 65535;  // choices
 
 // Lists a request, positions in all of them and in one: they wait in memory for who reads slowly,
 // and a list in a message must stay well below gRPC's 4 MiB.
@@ -171,6 +172,10 @@ Status Engine::Check(const EngineRequest& request) const {
                            std::to_string(kMaxPriority) + "], got " +
                            std::to_string(request.priority));
   }
+  if (request.further_choices < 0 || request.further_choices > kMostFurther) {
+    return Status::Invalid("further_choices must be from 0 to " + std::to_string(kMostFurther) +
+                           ", got " + std::to_string(request.further_choices));
+  }
   if (request.client.size() > kLongestClient) {
     return Status::Invalid("client_id must be at most " + std::to_string(kLongestClient) +
                            " bytes long, got " + std::to_string(request.client.size()));
@@ -186,20 +191,31 @@ Status Engine::Check(const EngineRequest& request) const {
 }
 
 Status Engine::CheckQueue(const EngineRequest& request) const {
-  if (request.readmitted) return Status::Ok();
+  if (request.has_place) return Status::Ok();
+  const int64_t n = 1 + int64_t{request.further_choices};
+  // When a front end is lost, as many as ran may come back beside those that queue meanwhile.
+  const int64_t back = request.resumed ? max_sequences_ : 0;
+  const int64_t most = limits_.max_waiting + back;
+  const int64_t most_of_client = limits_.max_waiting_per_client + back;
+  if (n > std::min(most, most_of_client) + max_sequences_) {
+    return Status::Invalid("sampling.n must be at most " +
+                           std::to_string(std::min(most, most_of_client) + max_sequences_) +
+                           ", the sequences that may run (--max-sequences) and wait "
+                           "(--max-waiting, --max-waiting-per-client), got " +
+                           std::to_string(n));
+  }
   const int64_t slots = std::max(0, max_sequences_ - state_.running);
-  const int64_t waiting = state_.waiting + static_cast<int64_t>(inbox_.size());
   const auto own = waiting_of_.find(request.client);
   const int64_t of_client = own == waiting_of_.end() ? 0 : own->second;
-  const bool all = waiting >= limits_.max_waiting + slots;
-  if (!all && of_client < limits_.max_waiting_per_client + slots) return Status::Ok();
+  const bool all = waiting_ + n > most + slots;
+  if (!all && of_client + n <= most_of_client + slots) return Status::Ok();
   const double until_one_ends = request_seconds_ / std::max(1, state_.running);
   const auto hint = static_cast<int64_t>(std::clamp(std::ceil(until_one_ends), 1.0, 600.0));
-  const std::string limit = all ? std::to_string(waiting) + " wait; at most " +
-                                      std::to_string(limits_.max_waiting) +
-                                      " may wait (--max-waiting)"
-                                : std::to_string(of_client) + " of this client wait; at most " +
-                                      std::to_string(limits_.max_waiting_per_client) +
+  const std::string more = n > 1 ? ", this would be " + std::to_string(n) + " more" : "";
+  const std::string limit = all ? std::to_string(waiting_) + " wait" + more + "; at most " +
+                                      std::to_string(most) + " may wait (--max-waiting)"
+                                : std::to_string(of_client) + " of this client wait" + more +
+                                      "; at most " + std::to_string(most_of_client) +
                                       " of one may wait (--max-waiting-per-client)";
   return {Code::kResourceExhausted,
           std::to_string(state_.running) + " requests run and " + limit + ": try again in " +

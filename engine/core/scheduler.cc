@@ -36,6 +36,15 @@ void Scheduler::Add(SequencePtr sequence) {
   waiting_.Push(std::move(sequence));
 }
 
+std::unordered_map<std::string, int32_t> Scheduler::waiting_by_client() const {
+  std::unordered_map<std::string, int32_t> waiting = waiting_.by_client();
+  for (const SequencePtr& sequence : running_) {
+    const int32_t to_come = sequence->leaving ? 0 : sequence->places() - 1;
+    if (to_come > 0) waiting[sequence->request.client] += to_come;
+  }
+  return waiting;
+}
+
 Sequence* Scheduler::Find(int64_t sequence_id) {
   for (auto& sequence : running_) {
     if (sequence->id == sequence_id) return sequence.get();

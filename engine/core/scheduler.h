@@ -69,9 +69,8 @@ class Scheduler {
 
   int32_t running() const { return static_cast<int32_t>(running_.size()); }
   int32_t waiting() const { return waiting_.size(); }
-  const std::unordered_map<std::string, int32_t>& waiting_by_client() const {
-    return waiting_.by_client();
-  }
+  // Choices to come included, also those of requests that run.
+  std::unordered_map<std::string, int32_t> waiting_by_client() const;
   const BlockManager& blocks() const { return blocks_; }
   const StepCost& cost() const { return cost_; }
 

@@ -43,7 +43,9 @@ struct EngineRequest {
   int32_t priority = 0;           // higher goes first
   std::string client;             // clients share the engine evenly, whatever each asks for
   bool prefill_progress = false;  // tell how far it is
-  bool readmitted = false;        // an engine took it before: no queue is too long for it
+  bool has_place = false;         // in an admitted request: no queue is too long for it
+  bool resumed = false;           // goes on with a stream of an earlier front end
+  int32_t further_choices = 0;    // that come with has_place once it has a token
 };
 
 enum class FinishReason { kStop, kLength, kAborted };
@@ -127,6 +129,8 @@ struct Sequence {
     return position < prompt_size() ? request.prompt[static_cast<size_t>(position)]
                                     : output[static_cast<size_t>(position - prompt_size())];
   }
+  // Places it takes of a queue: choices to come have theirs.
+  int32_t places() const { return output.empty() ? 1 + request.further_choices : 1; }
   // Its output ends with a stop id.
   bool stopped() const {
     const auto& stops = request.stop_ids;

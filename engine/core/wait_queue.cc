@@ -17,7 +17,7 @@ bool Runs(const std::unique_ptr<Sequence>& sequence) { return !sequence->paused;
 void WaitQueue::Count(const Sequence& sequence, int32_t more) {
   size_ += more;
   const auto at = by_client_.try_emplace(sequence.request.client, 0).first;
-  at->second += more;
+  at->second += more * sequence.places();
   if (at->second == 0) by_client_.erase(at);
 }
 

@@ -43,7 +43,7 @@ class WaitQueue {
   Sequence* Find(int64_t sequence_id);  // null: unknown
 
   int32_t size() const { return size_; }
-  // How many of each client wait.
+  // How many of each client wait, choices to come included.
   const std::unordered_map<std::string, int32_t>& by_client() const { return by_client_; }
 
  private:

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <string_view>
 #include <vector>
 
 #include "engine/model/json_keys.h"
 #include "engine/model/model_error.h"
+#include "engine/model/shown.h"
 
 namespace weft {
 
@@ -47,6 +46,11 @@ int ClaimedShards(const std::string& file) {
   return count;
 }
 
+bool HasControl(const std::string& text) {
+  return std::any_of(text.begin(), text.end(),
+                     [](unsigned char c) { return c < ' ' || c == 0x7f; });
+}
+
 }  // namespace
 
 CheckpointFolder::CheckpointFolder(const std::string& dir) : dir_(dir) {
@@ -70,25 +74,28 @@ void CheckpointFolder::OpenIndexed(const std::string& index_path) {
   std::set<std::string> files;
   for (const auto& [name, file] : map->items()) {
     const std::string path = file.is_string() ? file.get<std::string>() : "";
-    if (path.empty() || path.find('/') != std::string::npos) {
-      throw ModelError(index_path + ": tensor '" + name +
-                       "': must name a file of this folder, got " +
-                       file.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    if (path.empty() || path.find('/') != std::string::npos || HasControl(path)) {
+      throw ModelError(index_path + ": tensor '" + ShownText(name) +
+                       "': must name a file of this folder, got " + Shown(file));
     }
     files.insert(path);
   }
   for (const std::string& file : files) {
     std::error_code ignored;  // of a name too long, say
     if (!fs::exists(dir_ + "/" + file, ignored)) {
-      throw ModelError(dir_ + "/" + file + ": shard named by the index is missing");
+      throw ModelError(dir_ + "/" + ShownText(file) + ": shard named by the index is missing");
     }
     Add(file);
+  }
+  for (const auto& [name, tensor] : tensors_) {
+    if (!map->contains(name)) unlisted_.push_back(name);
   }
   for (const auto& [name, file] : map->items()) {
     const Tensor* tensor = Find(name);
     const std::string path = dir_ + "/" + file.get<std::string>();
     if (!tensor || tensor->file->path() != path) {
-      throw ModelError(path + ": tensor '" + name + "': named by the index, but not in this file");
+      throw ModelError(path + ": tensor '" + ShownText(name) +
+                       "': named by the index, but not in this file");
     }
   }
 }
@@ -127,15 +134,22 @@ const Tensor* CheckpointFolder::Find(const std::string& name) const {
 
 const Tensor& CheckpointFolder::At(const std::string& name) const {
   const Tensor* tensor = Find(name);
-  if (!tensor) throw ModelError(dir_ + ": tensor '" + name + "': is missing from the checkpoint");
+  if (!tensor)
+    throw ModelError(dir_ + ": tensor '" + ShownText(name) + "': is missing from the checkpoint");
   return *tensor;
+}
+
+std::string UnlistedText(const CheckpointFolder& folder) {
+  const Tensor& first = folder.At(folder.unlisted().front());
+  return std::to_string(folder.unlisted().size()) + " tensors are not in the index, such as '" +
+         ShownText(first.name) + "' of " + first.file->path();
 }
 
 std::string Fingerprint(const CheckpointFolder& folder) {
   constexpr size_t kSample = 64;
-  std::ifstream config(folder.dir() + "/config.json", std::ios::binary);
+  const MappedFile config(folder.dir() + "/config.json");
   Fnv1a hash;
-  hash.Add(std::string(std::istreambuf_iterator<char>(config), {}));
+  hash.Add({reinterpret_cast<const char*>(config.data()), config.size()});
   for (const auto& [name, tensor] : folder.tensors()) {
     hash.Add(name);
     hash.Add(tensor.dtype_name);

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "engine/model/safetensors.h"
 
@@ -17,6 +18,9 @@ class CheckpointFolder {
   const std::string& dir() const { return dir_; }
   const std::map<std::string, Tensor>& tensors() const { return tensors_; }
 
+  // Those of shards whose index does not name them: it may be of another revision.
+  const std::vector<std::string>& unlisted() const { return unlisted_; }
+
   const Tensor* Find(const std::string& name) const;  // null when there is none
   const Tensor& At(const std::string& name) const;    // ModelError when there is none
 
@@ -27,7 +31,11 @@ class CheckpointFolder {
 
   std::string dir_;
   std::map<std::string, Tensor> tensors_;
+  std::vector<std::string> unlisted_;
 };
+
+// "2 tensors are not in the index, such as 'x' of DIR/s1.safetensors", of a folder with such ones.
+std::string UnlistedText(const CheckpointFolder& folder);
 
 // 16 hex digits over config.json, every tensor's name, type and shape, and 64 bytes of each: tells
 // models and revisions apart, for the identity that replays are checked against.

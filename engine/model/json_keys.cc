@@ -2,30 +2,35 @@
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 
 #include "engine/model/model_error.h"
+#include "engine/model/safetensors.h"
+#include "engine/model/shown.h"
 
 namespace weft {
 
 using nlohmann::json;
 
 json ReadJson(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw ModelError(path + ": cannot be opened");
-  if (std::filesystem::is_directory(path)) throw ModelError(path + ": is a folder, not a file");
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    throw ModelError(path + ": is a folder, not a file");
+  }
+  const MappedFile file(path);
+  const char* text = reinterpret_cast<const char*>(file.data());
   std::string key;  // the last one before an error
   try {
-    return json::parse(in, [&](int depth, json::parse_event_t event, json& value) {
-      if (event == json::parse_event_t::key) key = value.get<std::string>();
-      if (depth > kMaxJsonDepth) {
-        throw ModelError(path + ": is nested deeper than " + std::to_string(kMaxJsonDepth));
-      }
-      return true;
-    });
+    return json::parse(
+        text, text + file.size(), [&](int depth, json::parse_event_t event, json& value) {
+          if (event == json::parse_event_t::key) key = value.get<std::string>();
+          if (depth > kMaxJsonDepth) {
+            throw ModelError(path + ": is nested deeper than " + std::to_string(kMaxJsonDepth));
+          }
+          return true;
+        });
   } catch (const json::exception& e) {
-    const std::string where = key.empty() ? "" : ", at key '" + key + "' or behind it";
-    throw ModelError(path + ": is not valid JSON" + where + ": " + e.what());
+    const std::string where = key.empty() ? "" : ", at key '" + ShownText(key) + "' or behind it";
+    throw ModelError(path + ": is not valid JSON" + where + ": " + ShownText(e.what(), 200));
   }
 }
 
@@ -35,9 +40,7 @@ JsonKeys::JsonKeys(const json& object, std::string where, std::string prefix)
   // A prefix ends with a dot.
   const std::string what =
       prefix_.empty() ? "the file" : "key '" + prefix_.substr(0, prefix_.size() - 1) + "'";
-  std::string got = object_.dump(-1, ' ', false, json::error_handler_t::replace);
-  if (got.size() > 80) got = got.substr(0, 80) + "...";
-  throw ModelError(where_ + ": " + what + " must hold a JSON object, got " + got);
+  throw ModelError(where_ + ": " + what + " must hold a JSON object, got " + Shown(object_));
 }
 
 const json* JsonKeys::Find(const char* key) const {
@@ -47,9 +50,8 @@ const json* JsonKeys::Find(const char* key) const {
 
 void JsonKeys::Fail(const std::string& key, const std::string& rule) const {
   const json* value = Find(key.c_str());
-  std::string got = value ? value->dump(-1, ' ', false, json::error_handler_t::replace) : "nothing";
-  if (got.size() > 80) got = got.substr(0, 80) + "...";
-  throw ModelError(where_ + ": key '" + prefix_ + key + "': " + rule + ", got " + got);
+  throw ModelError(where_ + ": key '" + prefix_ + key + "': " + rule + ", got " +
+                   (value ? Shown(*value) : "nothing"));
 }
 
 const json& JsonKeys::Require(const char* key) const {

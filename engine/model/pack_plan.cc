@@ -7,6 +7,7 @@
 #include <new>
 
 #include "engine/model/model_error.h"
+#include "engine/model/shown.h"
 
 namespace weft {
 
@@ -173,7 +174,7 @@ std::vector<float> PackPlan::Vector(const std::string& name, int64_t size) {
   const std::string rule = "must hold finite numbers, got " + std::to_string(*bad) + " at " +
                            std::to_string(bad - out.begin());
   if (!problems_) tensor.Fail(rule);
-  problems_->push_back(tensor.file->path() + ": tensor '" + name + "': " + rule);
+  problems_->push_back(tensor.file->path() + ": tensor '" + ShownText(name) + "': " + rule);
   return out;
 }
 

@@ -13,6 +13,7 @@
 
 #include "engine/model/json_keys.h"
 #include "engine/model/model_error.h"
+#include "engine/model/shown.h"
 
 namespace weft {
 
@@ -59,9 +60,11 @@ json ParseHeader(const MappedFile& file, uint64_t length) {
   try {
     header = json::parse(text, text + length, watch);
   } catch (const json::exception& e) {
-    throw ModelError(file.path() + ": header is not valid JSON: " + e.what());
+    throw ModelError(file.path() + ": header is not valid JSON: " + ShownText(e.what(), 200));
   }
-  if (!twice.empty()) throw ModelError(file.path() + ": tensor '" + twice + "': listed twice");
+  if (!twice.empty()) {
+    throw ModelError(file.path() + ": tensor '" + ShownText(twice) + "': listed twice");
+  }
   if (!header.is_object()) throw ModelError(file.path() + ": header must be a JSON object");
   return header;
 }
@@ -132,10 +135,28 @@ Tensor ReadEntry(const std::string& name, const json& entry, const std::byte* da
   tensor.bytes = end - begin;
   const uint64_t element = ElementSize(tensor.dtype_name);
   if (element && ByteCount(tensor.shape, element) != static_cast<int64_t>(tensor.bytes)) {
-    tensor.Fail("shape " + ShapeText(tensor.shape) + " of " + tensor.dtype_name +
+    tensor.Fail("shape " + ShapeText(tensor.shape) + " of " + ShownText(tensor.dtype_name) +
                 " does not fill its " + std::to_string(tensor.bytes) + " bytes");
   }
   return tensor;
+}
+
+// Bytes that no tensor has are not of this format: something else was hidden there, or a header is
+// of another file. The reference implementation refuses them too.
+void RefuseGaps(const MappedFile& file, const std::byte* data, const std::vector<Tensor>& tensors) {
+  const std::byte* end = data;
+  for (const Tensor& tensor : tensors) {
+    const auto* begin = static_cast<const std::byte*>(tensor.data);
+    if (begin != end) {
+      tensor.Fail("its data must follow the data before it, got " + std::to_string(begin - end) +
+                  " bytes between them");
+    }
+    end = begin + tensor.bytes;
+  }
+  const ptrdiff_t rest = file.data() + file.size() - end;
+  if (rest == 0) return;
+  throw ModelError(file.path() + ": must end with its last tensor, got " + std::to_string(rest) +
+                   " bytes behind it");
 }
 
 }  // namespace
@@ -162,7 +183,7 @@ MappedFile::~MappedFile() {
 }
 
 void Tensor::Fail(const std::string& rule) const {
-  throw ModelError(file->path() + ": tensor '" + name + "': " + rule);
+  throw ModelError(file->path() + ": tensor '" + ShownText(name) + "': " + rule);
 }
 
 DType Tensor::dtype() const {
@@ -176,7 +197,7 @@ DType Tensor::dtype() const {
   } else if (dtype_name == "F8_E4M3") {
     type = DType::kF8E4M3;
   } else {
-    Fail("dtype must be F32, BF16, F16 or F8_E4M3, got " + dtype_name);
+    Fail("dtype must be F32, BF16, F16 or F8_E4M3, got " + ShownText(dtype_name));
   }
   if (reinterpret_cast<uintptr_t>(data) % SizeOf(type)) {
     Fail("its data is not aligned for " + dtype_name + ": rewrite the file with a current writer");
@@ -208,9 +229,10 @@ std::vector<Tensor> ReadSafetensors(const std::string& path) {
   });
   for (size_t i = 1; i < tensors.size(); ++i) {
     if (at(tensors[i]) < at(tensors[i - 1]) + tensors[i - 1].bytes) {
-      tensors[i].Fail("its data overlaps tensor '" + tensors[i - 1].name + "'");
+      tensors[i].Fail("its data overlaps tensor '" + ShownText(tensors[i - 1].name) + "'");
     }
   }
+  RefuseGaps(*file, file->data() + prefix, tensors);
   return tensors;
 }
 

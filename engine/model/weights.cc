@@ -2,6 +2,8 @@
 
 #include <stdexcept>
 
+#include "engine/model/shown.h"
+
 namespace weft {
 
 namespace {
@@ -235,7 +237,7 @@ WeightsReport CheckWeights(const ModelConfig& config, const CheckpointFolder& fo
   PlanAll(config, &plan, &w);
   report.bytes = w.packed_bytes;
   for (const Tensor* extra : ExtrasOf(config, plan)) {
-    report.problems.push_back(extra->file->path() + ": tensor '" + extra->name +
+    report.problems.push_back(extra->file->path() + ": tensor '" + ShownText(extra->name) +
                               "': is not part of the model that config.json describes");
   }
   return report;

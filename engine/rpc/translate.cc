@@ -36,7 +36,9 @@ EngineRequest Translate(const engine::v1::GenerateRequest& request) {
   out.priority = request.priority();
   out.client = request.client_id();
   out.prefill_progress = request.prefill_progress();
-  out.readmitted = request.has_honour();
+  out.has_place = request.has_place();
+  out.resumed = request.has_honour() && !request.has_place();
+  out.further_choices = request.further_choices();
   out.stop_ids.assign(request.stop_ids().begin(), request.stop_ids().end());
   if (request.has_logprobs_from()) out.logprobs_from = request.logprobs_from();
   out.prompt_alternatives = request.prompt_logprobs();

@@ -34,6 +34,11 @@ Status Choice::Resume(const v1::ResumedChoice& told) {
   return status;
 }
 
+void Choice::Lead(int further) {
+  state_.request.set_has_place(false);
+  state_.request.set_further_choices(further);
+}
+
 void Choice::Skip(const EngineLink::State& engine) {
   started_ = over_ = true;
   engine_ = engine;
@@ -118,6 +123,7 @@ void Choice::OnEngineDone(const Status& status, int64_t retry_after_ms) {
   spdlog::warn("request {} waits for the next engine with {} tokens out: {}", state_.id,
                state_.committed.size(), OneLine(loss_));
   ++state_.replays;
+  state_.request.set_has_place(true);
   GoOnBehind(&state_);
   Wait();
 }
@@ -131,6 +137,10 @@ void Choice::CompleteAlone() {
 
 void Choice::Wait() {
   waiting_ = true;
+  EngineNeeds needs;
+  if (state_.request.has_honour()) needs.honour = state_.request.honour();
+  needs.context = int64_t{state_.request.prompt_ids_size()} + state_.request.max_tokens();
+  record_.needs = std::make_shared<const EngineNeeds>(std::move(needs));
   frontend_->room.Wait(shared_from_this(), record_);
 }
 
@@ -146,6 +156,7 @@ void Choice::OnNoEngine(const Status& status) {
   const std::lock_guard lock(owner_->mutex());
   if (!waiting_) return;
   waiting_ = false;
+  if (status.error_code() == StatusCode::FAILED_PRECONDITION) return Over(StatusFor(status));
   if (loss_.empty()) return Over(status);
   Over({status.error_code(), loss_ + ", and " + status.error_message()});
 }
@@ -182,6 +193,10 @@ Status Choice::StatusFor(const Status& engine_status) const {
       state_.request.has_honour()) {
     return InvalidArgument("resume.token must be of a stream that this engine can go on with: " +
                            engine_status.error_message());
+  }
+  if (code == StatusCode::FAILED_PRECONDITION && loss_.empty()) {
+    return Status(StatusCode::UNAVAILABLE, "the engine that came cannot take it (" +
+                                               engine_status.error_message() + "); send it again");
   }
   if (!cannot || loss_.empty()) return engine_status;
   return Status(StatusCode::UNAVAILABLE, loss_ +

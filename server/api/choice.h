@@ -38,6 +38,8 @@ class Choice final : public EngineCall::Reader,
   // All of these under the owner's lock.
   // Before Start: goes on behind what an earlier stream told. Not OK when that cannot be.
   grpc::Status Resume(const v1::ResumedChoice& told);
+  // Before Start: it is the one that is admitted for all, with so many behind it.
+  void Lead(int further);
   // In Start's place: all of it was told before.
   void Skip(const EngineLink::State& engine);
   void Start(const EngineLink::State& engine);
@@ -49,6 +51,7 @@ class Choice final : public EngineCall::Reader,
   void End(const grpc::Status& status);
   bool started() const { return started_; }
   bool over() const { return over_; }
+  bool needs_engine() const { return !over_ && !answer_.at_stop_string(); }
   // The engine is past the prompt.
   bool under_way() const { return state_.begun() || over_; }
   const RequestState& state() const { return state_; }

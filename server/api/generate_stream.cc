@@ -82,6 +82,7 @@ class GenerateStream final : public ReplyReactor,
                                                   context_->deadline()));
     }
     if (request_.begun) Resume(engine);
+    ElectLead();
     if (ending_) {  // aborted before it began, or cannot go on
       EndChoices();
     } else {
@@ -134,6 +135,7 @@ class GenerateStream final : public ReplyReactor,
     state.request = request_.engine;
     state.request.set_seed(request_.engine.seed() + static_cast<uint64_t>(index));
     state.request.set_request_id(EngineId(request_.id, index, tag));
+    state.request.set_has_place(true);  // but for the lead
     // The prompt's scores are told once.
     if (index > 0) state.request.clear_logprobs_from();
     state.id = request_.id;
@@ -147,6 +149,14 @@ class GenerateStream final : public ReplyReactor,
       state.scored = state.request.logprobs_from() + request_.scores_told;
     }
     return state;
+  }
+
+  // An engine admits the request as a whole, with the first choice that it gets.
+  void ElectLead() {
+    const auto wants = [](const auto& choice) { return choice->needs_engine(); };
+    const auto count = std::count_if(choices_.begin(), choices_.end(), wants);
+    const auto lead = std::find_if(choices_.begin(), choices_.end(), wants);
+    if (lead != choices_.end()) (*lead)->Lead(static_cast<int>(count) - 1);
   }
 
   // Brings the choices to where the earlier stream left them.

@@ -51,6 +51,17 @@ Status NotReady(const EngineLink::State& engine) {
   return Status(StatusCode::UNAVAILABLE, "the server is not ready: " + engine.why_not);
 }
 
+Status TooManyWait() {
+  return Status(StatusCode::RESOURCE_EXHAUSTED,
+                "the engine is being restarted, and too many requests wait for it: try again in "
+                "1 s");
+}
+
+// When to try again, in ms, after a refusal at this door; 0: no advice.
+int64_t RetryAfter(const Status& status) {
+  return status.error_code() == StatusCode::RESOURCE_EXHAUSTED ? 1000 : 0;
+}
+
 Status NoEngine(const Status& status) {
   return Status(StatusCode::UNAVAILABLE, "the engine does not answer: " + status.error_message());
 }
@@ -153,10 +164,10 @@ class InferenceService final : public Methods {
     reply->set_vocab_size(static_cast<int32_t>(model.vocab_size));
     reply->set_max_context(engine.known->max_context());
     reply->mutable_stop_token_ids()->Add(model.eos_ids.begin(), model.eos_ids.end());
-    reply->set_default_temperature(static_cast<float>(model.sampling.temperature));
-    reply->set_default_top_p(static_cast<float>(model.sampling.top_p));
+    reply->set_default_temperature(model.sampling.temperature);
+    reply->set_default_top_p(model.sampling.top_p);
     reply->set_default_top_k(static_cast<uint32_t>(std::max<int64_t>(0, model.sampling.top_k)));
-    reply->set_default_repetition_penalty(static_cast<float>(model.sampling.repetition_penalty));
+    reply->set_default_repetition_penalty(model.sampling.repetition_penalty);
     if (model.chat) reply->set_chat_encoding(std::string(model.chat->name()));
     return Reply(context, Status::OK);
   }
@@ -222,29 +233,32 @@ class InferenceService final : public Methods {
     if (!engine.ready && !MayWait(engine)) {
       status = NotReady(engine);
     } else if (!engine.ready && frontend_->room.full()) {
-      status = Status(StatusCode::RESOURCE_EXHAUSTED,
-                      "the engine is being restarted, and too many requests wait for it: try "
-                      "again in 1 s");
-      admission.retry_after_ms = 1000;
+      status = TooManyWait();
     } else {
       const Limits limits = {engine.known->vocab_size(), engine.known->max_context(),
                              engine.known->max_index_topk()};
       status = Resolve(request, frontend_->text, limits, &admission.request);
     }
-    if (status.ok() && admission.request.begun) {
-      status = FindEngine(admission.request.record.admitted(), &engine);
-    }
+    if (status.ok() && admission.request.begun) status = FindEngine(admission.request, &engine);
+    admission.retry_after_ms = RetryAfter(status);
     return admission;
   }
 
-  // One that can go on with what was admitted before; while none is ready the next one is asked.
-  Status FindEngine(const engine::v1::Admitted& admitted, EngineLink::State* engine) const {
+  // One that can go on with what was admitted before. While it is away the request waits for it.
+  Status FindEngine(const Resolved& resolved, EngineLink::State* engine) const {
     if (!engine->ready) return Status::OK;
-    const EngineLink::State best = frontend_->engines.Best([&](const EngineLink::State& state) {
-      return WhyNotResumed(admitted, state.info->defaults()).empty();
-    });
-    if (!best.ready) return InvalidArgument(WhyNotResumed(admitted, engine->info->defaults()));
-    *engine = best;
+    const auto why_not = [&resolved](const engine::v1::EngineInfo& info) {
+      return WhyNotResumed(resolved, info);
+    };
+    EngineLink::State best = frontend_->engines.Best(
+        [&](const EngineLink::State& state) { return why_not(*state.info).empty(); });
+    if (!best.ready) {
+      const bool may_come = frontend_->engines.MayCome(
+          [&](const engine::v1::EngineInfo& info) { return why_not(info).empty(); });
+      if (!may_come || !frontend_->room.open()) return InvalidArgument(why_not(*engine->info));
+      if (frontend_->room.full()) return TooManyWait();
+    }
+    *engine = std::move(best);
     return Status::OK;
   }
 

@@ -47,13 +47,13 @@ Status ResolveLengths(const v1::Sampling& sampling, int64_t max_context, bool sc
 
 Status ResolveDistribution(const v1::Sampling& sampling, const text::SamplingDefaults& defaults,
                            engine::v1::Sampling* out) {
-  const float temperature = sampling.has_temperature() ? sampling.temperature()
-                                                       : static_cast<float>(defaults.temperature);
+  const float temperature =
+      sampling.has_temperature() ? sampling.temperature() : defaults.temperature;
   if (!(temperature >= 0) || std::isinf(temperature)) {
     return InvalidArgument(
         fmt::format("sampling.temperature must be a number of at least 0; got {}", temperature));
   }
-  const float top_p = sampling.has_top_p() ? sampling.top_p() : static_cast<float>(defaults.top_p);
+  const float top_p = sampling.has_top_p() ? sampling.top_p() : defaults.top_p;
   if (!(0 < top_p && top_p <= 1)) {
     return InvalidArgument(fmt::format("sampling.top_p must be in (0, 1]; got {}", top_p));
   }
@@ -71,9 +71,8 @@ Status ResolveDistribution(const v1::Sampling& sampling, const text::SamplingDef
 
 Status ResolvePenalties(const v1::Sampling& sampling, const text::SamplingDefaults& defaults,
                         int64_t vocab_size, engine::v1::Sampling* out) {
-  const float repetition = sampling.has_repetition_penalty()
-                               ? sampling.repetition_penalty()
-                               : static_cast<float>(defaults.repetition_penalty);
+  const float repetition = sampling.has_repetition_penalty() ? sampling.repetition_penalty()
+                                                             : defaults.repetition_penalty;
   if (!(repetition > 0) || std::isinf(repetition)) {
     return InvalidArgument(
         fmt::format("sampling.repetition_penalty must be a number above 0; got {}", repetition));

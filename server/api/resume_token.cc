@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "server/api/resolve_sampling.h"
+#include "server/backend/engine_fit.h"
 
 namespace weft::server {
 namespace {
@@ -201,21 +202,16 @@ Status ResolveResume(const v1::Resume* resume, const std::string& request_id,
   return Status::OK;
 }
 
-std::string WhyNotResumed(const engine::v1::Admitted& before, const engine::v1::Admitted& now) {
-  const std::tuple<const char*, const std::string&, const std::string&> parts[] = {
-      {"model", before.model(), now.model()},
-      {"placement", before.placement(), now.placement()},
-      {"partition", before.partition(), now.partition()},
-      {"exchange", before.exchange(), now.exchange()},
-      {"arithmetic", before.arithmetic(), now.arithmetic()}};
-  for (const auto& [name, then, here] : parts) {
-    if (then == here) continue;
-    return fmt::format(
-        "resume.token must be of a stream that this engine can go on with; got one of {} '{}', "
-        "and here it is '{}'",
-        name, then.substr(0, 80), here);
+std::string WhyNotResumed(const Resolved& resolved, const engine::v1::EngineInfo& info) {
+  constexpr char kRule[] = "resume.token must be of a stream that this engine can go on with; ";
+  const engine::v1::Admitted& admitted = resolved.record.admitted();
+  if (const auto other = FirstDifference(admitted, info.defaults())) {
+    return fmt::format("{}got one of {} '{}', and here it is '{}'", kRule, other->name,
+                       other->before, other->now);
   }
-  return "";
+  const int64_t context = int64_t{resolved.engine.prompt_ids_size()} + resolved.engine.max_tokens();
+  const std::string why = WhyUnfit({admitted, context}, info);
+  return why.empty() ? "" : kRule + why;
 }
 
 }  // namespace weft::server

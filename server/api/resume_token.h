@@ -20,7 +20,7 @@ grpc::Status DecodeResumeToken(const std::string& token, resume::v1::Record* rec
 grpc::Status ResolveResume(const v1::Resume* resume, const std::string& request_id,
                            const v1::Sampling& sampling, const Limits& limits, Resolved* out);
 
-// "" when an engine of this identity can go on with what was admitted before, else why not.
-std::string WhyNotResumed(const engine::v1::Admitted& before, const engine::v1::Admitted& now);
+// "" when this engine can go on with a request that has begun, else why not.
+std::string WhyNotResumed(const Resolved& resolved, const engine::v1::EngineInfo& info);
 
 }  // namespace weft::server

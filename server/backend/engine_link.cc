@@ -51,9 +51,8 @@ EngineChannel::EngineChannel(const std::string& target) {
   stub = engine::v1::Engine::NewStub(channel);
 }
 
-EngineLink::EngineLink(std::function<std::string(const engine::v1::EngineInfo&)> refuse,
-                       std::function<void()> changed)
-    : refuse_(std::move(refuse)), changed_(std::move(changed)) {
+EngineLink::EngineLink(Judge judge, std::function<void()> changed)
+    : judge_(std::move(judge)), changed_(std::move(changed)) {
   KeepCallbackThreads();
   state_.calls = std::make_shared<std::atomic<int>>(0);
   thread_ = std::thread([this] { Run(); });
@@ -164,7 +163,7 @@ void EngineLink::Probe(const std::shared_ptr<EngineChannel>& channel) {
     next.asked = asked;
     next.of_others =
         std::max(0, info->running() + info->waiting() - std::max(calls_before, next.calls->load()));
-    next.why_not = refuse_(*info);
+    next.why_not = judge_(info.get());
     next.refused = !next.why_not.empty();
     if (info->running() > 0 && info->last_step_age_seconds() > kStalledSeconds) {
       next.why_not = "the engine has requests but made no step for " +
@@ -176,6 +175,7 @@ void EngineLink::Probe(const std::shared_ptr<EngineChannel>& channel) {
              steady_clock::now() - heard_ < kSilence) {
     return;
   } else {
+    judge_(nullptr);
     if (next.ready) next.why_not = "the engine does not answer: " + status.error_message();
     if (!next.was_ready && next.info == nullptr) {
       next.why_not = "the engine is loading, or not there: " + status.error_message();

@@ -40,10 +40,12 @@ class EngineLink {
   // "", or " (the engine at HOST:PORT)", for the log.
   static std::string Where(const State& state);
 
-  // `refuse` looks at an engine that answers and returns "" or why it cannot be used; `changed` is
-  // called, without locks, whenever ready() changes.
-  EngineLink(std::function<std::string(const engine::v1::EngineInfo&)> refuse,
-             std::function<void()> changed);
+  // Looks at what an engine answers and returns "" or why it cannot be used; null: it does not
+  // answer.
+  using Judge = std::function<std::string(const engine::v1::EngineInfo*)>;
+
+  // `judge` and `changed` are called without locks; `changed` whenever ready() changes.
+  EngineLink(Judge judge, std::function<void()> changed);
   ~EngineLink();
 
   // From now on the engine at HOST:PORT is the one; tries for as long as it takes.
@@ -68,7 +70,7 @@ class EngineLink {
   void Use(const std::string& target, bool attached);
   void Remind();
 
-  const std::function<std::string(const engine::v1::EngineInfo&)> refuse_;
+  const Judge judge_;
   const std::function<void()> changed_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;

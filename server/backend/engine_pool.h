@@ -3,6 +3,8 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,7 +14,9 @@ namespace weft::server {
 
 class EnginePool {
  public:
-  // `refuse` as EngineLink takes it; `changed` is told which link turned ready or not.
+  // `refuse` returns "" or why an engine cannot be used; `changed` is told which link turned ready
+  // or not. Replicas of another model than those that answer are refused; of other settings they
+  // are used, with a warning.
   EnginePool(size_t size, const std::function<std::string(const engine::v1::EngineInfo&)>& refuse,
              const std::function<void(const EngineLink&)>& changed);
 
@@ -22,6 +26,9 @@ class EnginePool {
   // Of the ready engines that `fits` allows, the one with the fewest requests, whoever sent them.
   // Without any a state that is not ready, with the reason of the first engine.
   EngineLink::State Best(const std::function<bool(const EngineLink::State&)>& fits = nullptr) const;
+  // Whether an engine that is away may come back as one that `fits`: it did the last time, or was
+  // never there.
+  bool MayCome(const std::function<bool(const engine::v1::EngineInfo&)>& fits) const;
   bool ready() const;
   int64_t restarts() const;
 
@@ -29,6 +36,17 @@ class EnginePool {
   void Suspect();
 
  private:
+  std::string Judge(size_t i, const engine::v1::EngineInfo* info);
+
+  const std::function<std::string(const engine::v1::EngineInfo&)> refuse_;
+  std::mutex members_mutex_;
+  // Of each link, while its engine answers and is one of us. A link that ends cannot be asked.
+  struct Member {
+    std::string target;
+    std::shared_ptr<const engine::v1::EngineInfo> info;  // null: none
+  };
+  std::vector<Member> members_;
+  std::set<std::string> warned_;
   std::vector<std::unique_ptr<EngineLink>> links_;
 };
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "weft/engine/v1/engine.pb.h"
+
 namespace weft::server {
 namespace {
 
@@ -17,11 +19,15 @@ constexpr int kSuspectAfter = 2;  // losses without anything new
 constexpr size_t kMostNewcomers = 1024;
 
 // Whether `engine` was alive after the request lost its own.
-bool Fits(const EngineLink::State& engine, const WaitingRoom::Record& record) {
+bool IsAlive(const EngineLink::State& engine, const WaitingRoom::Record& record) {
   if (record.life == 0) return true;
   if (engine.asked <= record.lost_at) return false;
   return engine.life != record.life ||
          std::chrono::steady_clock::now() - record.lost_at >= kSameEngine;
+}
+
+std::string WhyUnfit(const WaitingRoom::Record& record, const engine::v1::EngineInfo& info) {
+  return record.needs == nullptr ? "" : WhyUnfit(*record.needs, info);
 }
 
 }  // namespace
@@ -89,25 +95,41 @@ bool WaitingRoom::ServeOne(std::unique_lock<std::mutex>* lock) {
   for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
     const Record& record = it->record;
     const bool suspect = record.fruitless >= kSuspectAfter;
-    const EngineLink::State engine =
-        pool_->Best([&](const EngineLink::State& state) { return Fits(state, record); });
+    const EngineLink::State engine = pool_->Best([&](const EngineLink::State& state) {
+      return IsAlive(state, record) && WhyUnfit(record, *state.info).empty();
+    });
     const bool late = now - record.since >= timeout_;
-    if (!late && (!engine.ready || (suspect && trial_ != nullptr))) continue;
+    const bool hopeless = !engine.ready && !pool_->MayCome([&](const engine::v1::EngineInfo& info) {
+      return WhyUnfit(record, info).empty();
+    });
+    const bool over = late || hopeless;
+    if (!over && (!engine.ready || (suspect && trial_ != nullptr))) continue;
     Entry entry = std::move(*it);
     waiting_.erase(it);
-    if (engine.ready && !late) {
+    if (!over) {
       Send(&entry, engine, lock);
     } else {
+      const grpc::Status status = WhyEnd(entry.record, engine, late);
       lock->unlock();
-      entry.guest->OnNoEngine({grpc::StatusCode::UNAVAILABLE,
-                               fmt::format("no engine took it within {} s{}{}", timeout_.count(),
-                                           engine.why_not.empty() ? "" : ": ", engine.why_not)});
+      entry.guest->OnNoEngine(status);
     }
     entry.guest.reset();  // may end the request: without the lock
     lock->lock();
     return true;
   }
   return false;
+}
+
+grpc::Status WaitingRoom::WhyEnd(const Record& record, const EngineLink::State& engine,
+                                 bool late) const {
+  std::string why = engine.why_not;
+  if (engine.known != nullptr) {
+    if (const std::string unfit = WhyUnfit(record, *engine.known); !unfit.empty()) why = unfit;
+  }
+  if (!late) return {grpc::StatusCode::FAILED_PRECONDITION, why};
+  return {grpc::StatusCode::UNAVAILABLE,
+          fmt::format("no engine took it within {} s{}{}", timeout_.count(),
+                      why.empty() ? "" : ": ", why)};
 }
 
 void WaitingRoom::Send(Entry* entry, const EngineLink::State& engine,

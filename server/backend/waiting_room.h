@@ -17,6 +17,7 @@
 #include <mutex>
 #include <thread>
 
+#include "server/backend/engine_fit.h"
 #include "server/backend/engine_pool.h"
 
 namespace weft::server {
@@ -32,6 +33,7 @@ class WaitingRoom {
     int deaths = 0;         // of engines meanwhile
     std::chrono::steady_clock::time_point lost_at;
     std::chrono::steady_clock::time_point since;  // waits from here on
+    std::shared_ptr<const EngineNeeds> needs;     // null: any engine will do
   };
 
   // A waiting request. One of the two is called, once, on the room's thread and without locks.
@@ -42,7 +44,9 @@ class WaitingRoom {
     virtual void OnNoEngine(const grpc::Status& status) = 0;
   };
 
-  // `pool` must outlive it. A wait ends with UNAVAILABLE after `timeout`; 0: nothing waits.
+  // `pool` must outlive it. A wait ends with UNAVAILABLE after `timeout` (0: nothing waits), and
+  // with FAILED_PRECONDITION once there is no engine that the request could go on with, nor one
+  // that is away and was such.
   // most_deaths: 0: without end.
   WaitingRoom(EnginePool* pool, std::chrono::duration<double> timeout, int most_deaths);
   ~WaitingRoom();
@@ -67,6 +71,7 @@ class WaitingRoom {
 
   void Run();
   bool ServeOne(std::unique_lock<std::mutex>* lock);  // false: nobody can be served now
+  grpc::Status WhyEnd(const Record& record, const EngineLink::State& engine, bool late) const;
   void Send(Entry* entry, const EngineLink::State& engine, std::unique_lock<std::mutex>* lock);
 
   EnginePool* const pool_;

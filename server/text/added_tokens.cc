@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "server/text/shown.h"
 #include "server/text/utf8.h"
 
 namespace weft::text {
@@ -106,12 +107,12 @@ AddedTokens AddedTokens::FromJson(const nlohmann::json& added_tokens) {
     token.single_word = json.value("single_word", false);
     if (token.id < 0 || token.content.empty()) {
       throw std::runtime_error("added_tokens: id must be >= 0 and content not empty; got " +
-                               json.dump());
+                               Shown(json));
     }
     const size_t index = result.tokens_.size();
     if (!result.by_content_.emplace(token.content, index).second) {
-      throw std::runtime_error("added_tokens: content must be unique; got '" + token.content +
-                               "' twice");
+      throw std::runtime_error("added_tokens: content must be unique; got '" +
+                               ShownText(token.content) + "' twice");
     }
     (token.normalized ? result.second_ : result.first_).Insert(token.content, index);
     result.tokens_.push_back(std::move(token));

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "server/text/byte_level.h"
+#include "server/text/shown.h"
 
 namespace weft::text {
 namespace {
@@ -26,12 +27,12 @@ constexpr int32_t kMaxId = 1 << 24;  // refuses a file that would make us alloca
 // characters is not read: every byte is in the vocabulary, so there are none.
 void CheckOptions(const Json& model) {
   if (const Json type = model.value("type", Json()); type != "BPE") {
-    Fail("type must be \"BPE\"; got " + type.dump());
+    Fail("type must be \"BPE\"; got " + Shown(type));
   }
   for (const char* name : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
     const Json value = model.value(name, Json());
     if (!value.is_null() && value != "" && value != 0.0) {
-      Fail(std::string(name) + " is not supported; got " + value.dump());
+      Fail(std::string(name) + " is not supported; got " + Shown(value));
     }
   }
 }
@@ -45,12 +46,12 @@ std::pair<std::string, std::string> ParseMerge(const Json& merge) {
       return {text.substr(0, space), text.substr(space + 1)};
     }
   }
-  Fail("each of merges must be \"left right\" or [left, right]; got " + merge.dump());
+  Fail("each of merges must be \"left right\" or [left, right]; got " + Shown(merge));
 }
 
 int32_t Lookup(const Json& vocabulary, const std::string& token) {
   const auto it = vocabulary.find(token);
-  if (it == vocabulary.end()) Fail("merges use '" + token + "', which is not in vocab");
+  if (it == vocabulary.end()) Fail("merges use '" + ShownText(token) + "', which is not in vocab");
   return it->get<int32_t>();
 }
 
@@ -91,13 +92,13 @@ void Bpe::LoadVocabulary(const Json& vocabulary) {
   for (const auto& [spelling, value] : vocabulary.items()) {
     const int64_t id = value.get<int64_t>();
     if (id < 0 || id >= kMaxId) {
-      Fail("vocab: id must be in [0, " + std::to_string(kMaxId) + "); got " + value.dump());
+      Fail("vocab: id must be in [0, " + std::to_string(kMaxId) + "); got " + Shown(value));
     }
     if (token_bytes_.size() <= static_cast<size_t>(id)) {
       token_bytes_.resize(static_cast<size_t>(id) + 1);
     }
     std::string& bytes = token_bytes_[static_cast<size_t>(id)];
-    if (!bytes.empty()) Fail("vocab: ids must be unique; got " + value.dump() + " twice");
+    if (!bytes.empty()) Fail("vocab: ids must be unique; got " + Shown(value) + " twice");
     if (std::optional<std::string> spelled = BytesFromSpelling(spelling)) {
       bytes = *std::move(spelled);
       by_bytes_.emplace(bytes, static_cast<int32_t>(id));

@@ -9,7 +9,11 @@
 
 namespace weft::text {
 
-// Throws std::runtime_error when the file cannot be read or is not one JSON object.
+// The bytes of a regular file; throws std::runtime_error when it is none, or cannot be read.
+std::string ReadFile(const std::filesystem::path& path);
+
+// Throws std::runtime_error when the file cannot be read, is not one JSON object or is nested
+// deeper than 64.
 nlohmann::json LoadJson(const std::filesystem::path& path);
 
 // One file's top-level values, by key. The getters throw std::runtime_error for a value of another

@@ -1,6 +1,8 @@
 #include "server/text/model_text.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <stdexcept>
 
 #include "server/text/chat/template_match.h"
@@ -42,16 +44,26 @@ int64_t Positive(const JsonFile& file, const char* key) {
   return *value;
 }
 
+// Requests carry these as floats, in which what is tiny is 0 and what is vast infinite.
+float Float(const JsonFile& file, const char* key, float fallback) {
+  const std::optional<double> value = file.Number(key);
+  if (!value) return fallback;
+  const bool vast = std::abs(*value) > std::numeric_limits<float>::max();
+  const float held = vast ? 0 : static_cast<float>(*value);
+  if ((held == 0) != (*value == 0)) file.Fail(key, "0, or from 1e-45 to 3.4e38 in size");
+  return held;
+}
+
 SamplingDefaults Sampling(const JsonFile& file) {
   SamplingDefaults sampling;
-  sampling.repetition_penalty = file.Number("repetition_penalty").value_or(1.0);
-  if (sampling.repetition_penalty <= 0) file.Fail("repetition_penalty", "above 0");
+  sampling.repetition_penalty = Float(file, "repetition_penalty", 1);
+  if (!(sampling.repetition_penalty > 0)) file.Fail("repetition_penalty", "above 0");
   if (!file.Bool("do_sample").value_or(false)) return sampling;
-  sampling.temperature = file.Number("temperature").value_or(1.0);
-  sampling.top_p = file.Number("top_p").value_or(1.0);
+  sampling.temperature = Float(file, "temperature", 1);
+  sampling.top_p = Float(file, "top_p", 1);
   sampling.top_k = file.Integer("top_k").value_or(0);
-  if (sampling.temperature < 0) file.Fail("temperature", "at least 0");
-  if (sampling.top_p <= 0 || sampling.top_p > 1) file.Fail("top_p", "in (0, 1]");
+  if (!(sampling.temperature >= 0)) file.Fail("temperature", "at least 0");
+  if (!(sampling.top_p > 0 && sampling.top_p <= 1)) file.Fail("top_p", "in (0, 1]");
   if (sampling.top_k < 0) file.Fail("top_k", "at least 0");
   return sampling;
 }

@@ -16,10 +16,10 @@ namespace weft::text {
 
 // As generation_config.json states them, with Hugging Face's defaults: greedy unless do_sample.
 struct SamplingDefaults {
-  double temperature = 0.0;  // 0: greedy
-  double top_p = 1.0;
-  int64_t top_k = 0;                // 0: no limit
-  double repetition_penalty = 1.0;  // 1: off; of greedy generation too
+  float temperature = 0;  // 0: greedy
+  float top_p = 1;
+  int64_t top_k = 0;             // 0: no limit
+  float repetition_penalty = 1;  // 1: off; of greedy generation too
 };
 
 struct TextModel {

@@ -4,6 +4,8 @@
 #include <cctype>
 #include <stdexcept>
 
+#include "server/text/shown.h"
+
 namespace weft::text {
 namespace {
 
@@ -26,8 +28,8 @@ class Translator {
 
  private:
   [[noreturn]] void Refuse(std::string_view construct) const {
-    throw std::runtime_error("regular expression construct '" + std::string(construct) +
-                             "' is not supported, in: " + std::string(pattern_));
+    throw std::runtime_error("regular expression construct '" + ShownText(construct) +
+                             "' is not supported, in: " + ShownText(pattern_, 400));
   }
 
   bool StartsWith(std::string_view prefix) const { return rest_.starts_with(prefix); }

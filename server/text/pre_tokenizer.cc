@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "server/text/shown.h"
 #include "server/text/unicode_updates.h"
 #include "server/text/utf8.h"
 
@@ -23,7 +24,8 @@ SplitBehavior ParseBehavior(const std::string& name) {
   if (name == "MergedWithPrevious") return SplitBehavior::kMergedWithPrevious;
   if (name == "MergedWithNext") return SplitBehavior::kMergedWithNext;
   if (name == "Contiguous") return SplitBehavior::kContiguous;
-  throw std::runtime_error("pre_tokenizer: Split behavior '" + name + "' is not supported");
+  throw std::runtime_error("pre_tokenizer: Split behavior '" + ShownText(name) +
+                           "' is not supported");
 }
 
 // Whether a piece joins the piece before it.
@@ -76,7 +78,7 @@ class Joiner {
 
 PreTokenizer PreTokenizer::FromJson(const Json& pre_tokenizer) {
   if (!pre_tokenizer.is_object()) {
-    throw std::runtime_error("pre_tokenizer: must be an object; got " + pre_tokenizer.dump());
+    throw std::runtime_error("pre_tokenizer: must be an object; got " + Shown(pre_tokenizer));
   }
   const Json parts = pre_tokenizer.at("type") == "Sequence" ? pre_tokenizer.at("pretokenizers")
                                                             : Json::array({pre_tokenizer});
@@ -85,7 +87,8 @@ PreTokenizer PreTokenizer::FromJson(const Json& pre_tokenizer) {
   for (const Json& part : parts) {
     const std::string type = part.at("type");
     if (byte_level) {
-      throw std::runtime_error("pre_tokenizer: ByteLevel must be last; '" + type + "' follows it");
+      throw std::runtime_error("pre_tokenizer: ByteLevel must be last; '" + ShownText(type) +
+                               "' follows it");
     }
     if (type == "Split") {
       result.stages_.push_back(SplitStage(part));
@@ -95,7 +98,7 @@ PreTokenizer PreTokenizer::FromJson(const Json& pre_tokenizer) {
       result.stages_.push_back(ByteLevelStage(part));
       byte_level = true;
     } else {
-      throw std::runtime_error("pre_tokenizer: type '" + type + "' is not supported");
+      throw std::runtime_error("pre_tokenizer: type '" + ShownText(type) + "' is not supported");
     }
   }
   if (!byte_level) throw std::runtime_error("pre_tokenizer: has no ByteLevel, which is required");
@@ -111,7 +114,7 @@ PreTokenizer::Stage PreTokenizer::SplitStage(const Json& json) {
     stage.regex = Regex(pattern["String"].get<std::string>(), Regex::Syntax::kLiteral);
   } else {
     throw std::runtime_error("pre_tokenizer: Split pattern must be Regex or String; got " +
-                             pattern.dump());
+                             Shown(pattern));
   }
   stage.behavior = ParseBehavior(json.at("behavior"));
   stage.invert = json.value("invert", false);

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "server/text/onig_syntax.h"
+#include "server/text/shown.h"
 
 namespace weft::text {
 namespace {
@@ -46,7 +47,7 @@ Regex::Regex(std::string_view pattern, Syntax syntax) {
       pcre2_compile(Units(translated), translated.size(), options, &error, &offset, nullptr);
   if (code == nullptr) {
     throw std::runtime_error("regular expression is ill-formed at byte " + std::to_string(offset) +
-                             " (" + PcreMessage(error) + "): " + translated);
+                             " (" + PcreMessage(error) + "): " + ShownText(translated, 400));
   }
   code_ = std::make_shared<const Code>(code);
   // Without JIT (hardened kernels forbid it) the interpreter gives the same matches, slower.

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "server/text/json_file.h"
+#include "server/text/shown.h"
 #include "server/text/utf8.h"
 
 namespace weft::text {
@@ -21,7 +22,7 @@ void CheckNormalizer(const Json& normalizer) {
   if (normalizer.is_null()) return;
   const Json type = normalizer.value("type", Json());
   if (type != "Sequence") {
-    throw std::runtime_error("normalizer: type " + type.dump() + " is not supported");
+    throw std::runtime_error("normalizer: type " + Shown(type) + " is not supported");
   }
   for (const Json& part : normalizer.at("normalizers")) CheckNormalizer(part);
 }
@@ -29,7 +30,7 @@ void CheckNormalizer(const Json& normalizer) {
 void CheckDecoder(const Json& decoder) {
   const Json type = decoder.is_object() ? decoder.value("type", Json()) : decoder;
   if (type != "ByteLevel") {
-    throw std::runtime_error("decoder: type must be \"ByteLevel\"; got " + type.dump());
+    throw std::runtime_error("decoder: type must be \"ByteLevel\"; got " + Shown(type));
   }
 }
 
@@ -100,6 +101,8 @@ Tokenizer Tokenizer::FromFile(const std::filesystem::path& tokenizer_json) {
   const Json json = LoadJson(tokenizer_json);
   try {
     return FromJson(json);
+  } catch (const Json::exception& error) {  // its messages quote the file
+    throw std::runtime_error(tokenizer_json.string() + ": " + ShownText(error.what(), 200));
   } catch (const std::exception& error) {
     throw std::runtime_error(tokenizer_json.string() + ": " + error.what());
   }
@@ -125,7 +128,7 @@ void Tokenizer::AddAddedTokens() {
     const size_t id = static_cast<size_t>(token.id);
     // A hole is harmless, a corrupted id would allocate gigabytes.
     if (id > token_bytes_.size() + (size_t{1} << 20)) {
-      throw std::runtime_error("added_tokens: id of '" + token.content +
+      throw std::runtime_error("added_tokens: id of '" + ShownText(token.content) +
                                "' is far beyond the vocabulary; got " + std::to_string(id));
     }
     if (id >= token_bytes_.size()) {
@@ -135,8 +138,9 @@ void Tokenizer::AddAddedTokens() {
     const std::optional<int32_t> in_vocabulary = bpe_.IdOfSpelling(token.content);
     const bool taken = !token_bytes_[id].empty() && in_vocabulary != token.id;
     if (taken || (in_vocabulary && *in_vocabulary != token.id)) {
-      throw std::runtime_error("added_tokens: '" + token.content + "' must have the id of its " +
-                               "vocab entry, or a free one; got " + std::to_string(id));
+      throw std::runtime_error("added_tokens: '" + ShownText(token.content) +
+                               "' must have the id of its " + "vocab entry, or a free one; got " +
+                               std::to_string(id));
     }
     token_bytes_[id] = token.content;
     special_[id] = token.special;

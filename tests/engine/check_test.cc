@@ -75,6 +75,21 @@ TEST_CASE("check: says what a folder holds, what each rank would hold, and what 
   CHECK_THAT(none.text, Contains("nothing/config.json: cannot be opened"));
 }
 
+TEST_CASE("check: names of a checkpoint are shown harmless and short") {
+  const TempDir dir;
+  const nlohmann::json config = TinyConfig();
+  TensorMap tensors = TinyTensors(ParseConfig(config, "config.json"), "BF16");
+  tensors["x\nnothing is wrong\x1b[2K" + std::string(5000, 'y')] = {"F32", {1}, "1234"};
+  tensors["z"] = {"E\x1b[2K", {1}, "1234"};
+  WriteModel(dir, config, tensors);
+  const Result result = Check(dir.path());
+  CHECK(result.code == 1);
+  CHECK_THAT(result.text, Contains("tensor 'x\\nnothing is wrong\\u001b[2Kyyyy"));
+  CHECK_THAT(result.text, Contains("1 E\\u001b[2K (4 bytes)"));
+  CHECK_THAT(result.text, !Contains("\nnothing is wrong") && !Contains("\x1b"));
+  CHECK_THAT(result.text, !Contains(std::string(100, 'y')));
+}
+
 TEST_CASE("check: a K beyond the positions is fine, one beyond all planning is what serving says") {
   const TempDir dir;
   nlohmann::json config = TinyConfig();

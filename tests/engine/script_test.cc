@@ -38,6 +38,9 @@ TEST_CASE("script: what is left out is off and bad values are named") {
     CHECK_THROWS_WITH(ParseScriptRequest(line, &wish), why);
   };
   refused(R"([1])", "a request must be an object");
+  refused(R"({"top_k": )" + std::string(100000, '['), "is nested deeper than 64");
+  refused(R"({"top_k": ")" + std::string(500, 'x') + "\"}",
+          "top_k must be a whole number that fits, got \"" + std::string(79, 'x') + "...");
   refused(R"({"top_q": 1})", "a request has no key 'top_q'");
   refused(R"({"top_k": 1.5})", "top_k must be a whole number that fits, got 1.5");
   refused(R"({"top_k": 3000000000})", "top_k must be a whole number that fits, got 3000000000");

@@ -97,6 +97,47 @@ TEST_CASE("entries that lie about their data") {
              Contains("tensor 'b': its data overlaps tensor 'a'"));
 }
 
+TEST_CASE("bytes that no tensor has") {
+  const std::string header = R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
+                             R"("b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})";
+  CHECK_THAT(ReadError(SafetensorsBytes(header, "12345678")),
+             Contains("tensor 'b': its data must follow the data before it, got 2 bytes between"));
+  const std::string less = R"({"a":{"dtype":"U8","shape":[7],"data_offsets":[0,7]}})";
+  CHECK_THAT(ReadError(SafetensorsBytes(less, "12345678")),
+             Contains("must end with its last tensor, got 1 bytes behind it"));
+  CHECK_THAT(ReadError(SafetensorsBytes("{}", "x")), Contains("got 1 bytes behind it"));
+  const test::TempDir dir;
+  WriteFile(dir / "x.safetensors", SafetensorsBytes("{}", ""));
+  CHECK(ReadSafetensors(dir / "x.safetensors").empty());
+}
+
+TEST_CASE("what a file holds cannot steer a terminal") {
+  const std::string evil = "x\nnothing is wrong\x1b[2K\xc2\x9b\x7f" + std::string(500, 'y');
+  const std::string name = nlohmann::json(evil).dump();
+  const auto harmless = [](const std::string& error) {
+    INFO(error);
+    CHECK(std::all_of(error.begin(), error.end(), [](char c) { return ' ' <= c && c <= '~'; }));
+    CHECK(error.size() < 400);
+    CHECK_THAT(error, Contains("x\\nnothing is wrong\\u001b[2K\\u009b\\u007fyy"));
+  };
+  const std::string good = R"({"dtype":"U8","shape":[4],"data_offsets":[0,4]})";
+  harmless(ReadError(SafetensorsBytes("{" + name + ":3}", "")));
+  harmless(
+      ReadError(SafetensorsBytes("{" + name + ":" + good + "," + name + ":" + good + "}", "1234")));
+  harmless(ReadError(SafetensorsBytes("{" + name + ":" + good + ",\"b\":" + good + "}", "1234")));
+  const test::TempDir dir;
+  WriteFile(dir / "x.safetensors",
+            SafetensorsBytes("{\"t\":{\"dtype\":" + name + R"(,"shape":[4],"data_offsets":[0,4]}})",
+                             "1234"));
+  harmless(ErrorOf([&] { ReadSafetensors(dir / "x.safetensors")[0].dtype(); }));
+  for (const std::string& map : {"{\"a\":" + name + "}", "{" + name + ":3}"}) {
+    WriteFile(dir / "model.safetensors.index.json", "{\"weight_map\":" + map + "}");
+    harmless(ErrorOf([&] { CheckpointFolder folder(dir.path()); }));
+  }
+  WriteFile(dir / "model.safetensors.index.json", "{" + name + ":1e999}");
+  harmless(ErrorOf([&] { CheckpointFolder folder(dir.path()); }));
+}
+
 TEST_CASE("unknown and misaligned types are errors only where they are used") {
   const test::TempDir dir;
   WriteFile(dir / "x.safetensors",
@@ -139,7 +180,15 @@ TEST_CASE("an index that does not fit its shards") {
   CHECK_THAT(with_index(R"({"weight_map": {"a": )" + std::string(100000, '[')),
              Contains("index.json: is nested deeper than 64"));
   CHECK_THAT(with_index(R"({"weight_map": {"a": ")" + std::string(5000, 'x') + R"("}})"),
-             Contains("xxx: shard named by the index is missing"));
+             Contains("xxx...: shard named by the index is missing"));
+  test::WriteSafetensors(dir / "s1.safetensors",
+                         {{"a", {"U8", {1}, "1"}}, {"b", {"U8", {1}, "1"}}});
+  CHECK(with_index(R"({"weight_map": {"a": "s1.safetensors"}})") == "no error");
+  const CheckpointFolder more(dir.path());
+  CHECK(more.unlisted() == std::vector<std::string>{"b"});
+  CHECK_THAT(UnlistedText(more), Contains("1 tensors are not in the index, such as 'b' of ") &&
+                                     Contains("s1.safetensors"));
+  test::WriteSafetensors(dir / "s1.safetensors", {{"a", {"U8", {1}, "1"}}});
   CHECK_THAT(with_index(R"({"weight_map": {"a": "../s1.safetensors"}})"),
              Contains("tensor 'a'") && Contains("file of this folder"));
   CHECK_THAT(with_index(R"({"weight_map": {"a": "s1.safetensors", "b": "s2.safetensors"}})"),

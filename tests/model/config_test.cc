@@ -1,5 +1,7 @@
 #include "engine/model/config.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -13,6 +15,7 @@ namespace weft {
 namespace {
 
 using Catch::Matchers::Contains;
+using Catch::Matchers::EndsWith;
 using nlohmann::json;
 
 const std::string kDemo = std::string(WEFT_SOURCE_DIR) + "/deploy/models/demo";
@@ -256,6 +259,9 @@ TEST_CASE("a missing or broken config.json names the file") {
   std::filesystem::remove(dir / "config.json");
   std::filesystem::create_directory(dir / "config.json");
   CHECK_THROWS_WITH(LoadConfig(dir.path()), Contains("config.json: is a folder, not a file"));
+  std::filesystem::remove(dir / "config.json");
+  REQUIRE(mkfifo((dir / "config.json").c_str(), 0600) == 0);  // nobody will ever write to it
+  CHECK_THROWS_WITH(LoadConfig(dir.path()), EndsWith("config.json: is not a regular file"));
 }
 
 TEST_CASE("greedy routing without a bias is the same router with a bias of zeros") {

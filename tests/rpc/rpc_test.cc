@@ -71,6 +71,15 @@ TEST_CASE("rpc: every field of a request reaches the engine") {
   CHECK(got.prompt_alternatives == 5);
   CHECK(got.cache_salt == "salt");
   CHECK(got.prefill_progress);
+  CHECK_FALSE(got.has_place);
+  CHECK_FALSE(got.resumed);
+  request.mutable_honour();  // of an earlier front end, or after the loss of an engine
+  CHECK(Translate(request).resumed);
+  request.set_has_place(true);
+  request.set_further_choices(3);
+  CHECK_FALSE(Translate(request).resumed);
+  CHECK(Translate(request).has_place);
+  CHECK(Translate(request).further_choices == 3);
   CHECK(got.traced_layers == std::vector<int32_t>{2});
   CHECK(got.traced_outputs == std::vector<int32_t>{8});
 }

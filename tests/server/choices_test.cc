@@ -76,6 +76,11 @@ TEST_CASE("choices: the others begin when the first is past the prompt and score
   for (const auto& sent : bench.engine->requests()) scoring += sent.has_logprobs_from() ? 1 : 0;
   CHECK(bench.engine->started() == 4);
   CHECK(scoring == 1);
+  // The first is admitted for all.
+  for (const auto& sent : bench.engine->requests()) {
+    CHECK(sent.has_place() == !sent.has_logprobs_from());
+    CHECK(sent.further_choices() == (sent.has_logprobs_from() ? 3 : 0));
+  }
 }
 
 TEST_CASE("choices: each goes on with another engine where it was") {
@@ -89,6 +94,7 @@ TEST_CASE("choices: each goes on with another engine where it was") {
   client.join();
   REQUIRE(heard.status.ok());
   REQUIRE(heard.choices.size() == 3);
+  for (const auto& sent : bench.engine->requests()) CHECK(sent.has_place());
   for (const auto& [index, choice] : heard.choices) {
     CHECK(choice.text == kText);
     CHECK(choice.complete.replays() == 1);

@@ -101,7 +101,7 @@ int32_t FakeToken(const GenerateRequest& request, int output_index) {
   return static_cast<int32_t>('a' + (sum + output_index) % 26);
 }
 
-FakeEngine::FakeEngine(const std::string& listen) {
+FakeEngine::FakeEngine(const std::string& listen, const Change& change) {
   info_.set_version("fake");
   info_.set_ranks(4);
   info_.set_vocab_size(262);
@@ -112,6 +112,7 @@ FakeEngine::FakeEngine(const std::string& listen) {
   defaults->set_index_topk(256);
   defaults->set_m(84);
   defaults->set_placement("rotated b=1 G=4");
+  if (change) change(&info_);
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);

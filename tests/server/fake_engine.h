@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -40,7 +41,10 @@ struct FakeScript {
 
 class FakeEngine final : public engine::v1::Engine::Service {
  public:
-  explicit FakeEngine(const std::string& listen = "127.0.0.1:0");
+  using Change = std::function<void(engine::v1::EngineInfo*)>;
+
+  // `change`: what is to be other about it, from the first answer on.
+  explicit FakeEngine(const std::string& listen = "127.0.0.1:0", const Change& change = nullptr);
   ~FakeEngine() override { Kill(); }
 
   const std::string& address() const { return address_; }

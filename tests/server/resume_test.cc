@@ -232,6 +232,8 @@ TEST_CASE("resume: choices that are complete are not asked for again") {
   CHECK(heard.completed == (again < 3));
   CHECK(bench.engine->started() - asked == (again < 3 ? 1 : 0));
   if (again == 3) return;
+  CHECK_FALSE(bench.engine->last_request().has_place());  // the queue is looked at for it
+  CHECK(bench.engine->last_request().further_choices() == 0);
   CHECK(heard.complete.seed() == 5u + static_cast<uint64_t>(again));
   CHECK(heard.complete.resumes() == 1);
   CHECK(heard.complete.usage().output_tokens() == static_cast<int>(kText.size()));

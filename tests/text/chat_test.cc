@@ -141,6 +141,13 @@ TEST_CASE("chat: refusals around tools", "[text]") {
   CHECK_THAT(error({user, calls, {"tool", "a"}, {"tool", "b"}, {"tool", "c"}}, {}),
              Contains("messages[4].role") && Contains("got result 3 for 2 calls"));
   CHECK_THAT(error({user}, {.tools = {{"f", "", "{"}}}), Contains("tools[0].parameters"));
+  const std::string deep = "{\"a\":" + std::string(1000, '[') + std::string(1000, ']') + "}";
+  CHECK_THAT(error({user}, {.tools = {{"f", "", deep}}}),
+             Contains("tools[0].parameters must be JSON nested at most 100 deep; got \"{"));
+  CHECK_THAT(error({user}, {.response_format = deep}),
+             Contains("response_format must be JSON nested at most 100 deep"));
+  CHECK_THAT(error({user, {"assistant", "", "", {{"1", "f", deep}}, ""}, {"tool", "a"}}, {}),
+             Contains("messages[1].tool_calls[0].arguments must be JSON nested at most 100 deep"));
   CHECK_THAT(error({user}, {.tools = {{"f"}}}, "deepseek_v3"),
              Contains("tools must be empty, for which deepseek_v3 has no place; got 1 of them"));
   CHECK_THAT(error({user}, {.thinking = true}, "deepseek_v3"),

@@ -1,6 +1,7 @@
 // Loading a model folder's text side, whole and broken.
 #include "server/text/model_text.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -11,6 +12,7 @@ namespace weft::text {
 namespace {
 
 using Catch::Matchers::Contains;
+using Catch::Matchers::EndsWith;
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
@@ -78,8 +80,8 @@ TEST_CASE("model_text: stop tokens and sampling", "[text]") {
   CHECK(folder.Load().sampling.temperature == 0.0);  // do_sample is false
   folder.Set("generation_config.json", "do_sample", true);
   folder.Set("generation_config.json", "top_p", 0.95);
-  CHECK(folder.Load().sampling.temperature == 0.6);
-  CHECK(folder.Load().sampling.top_p == 0.95);
+  CHECK(folder.Load().sampling.temperature == 0.6f);
+  CHECK(folder.Load().sampling.top_p == 0.95f);
   CHECK(folder.Load().sampling.repetition_penalty == 1.0);
   folder.Set("generation_config.json", "repetition_penalty", 1.25);
   CHECK(folder.Load().sampling.repetition_penalty == 1.25);
@@ -187,6 +189,96 @@ TEST_CASE("model_text: wrong values name file, key, rule and value", "[text]") {
   folder.Set("generation_config.json", "do_sample", true);
   folder.Set("generation_config.json", "top_p", 1.5);
   CHECK_THAT(folder.Error(), Contains("top_p must be in (0, 1]; got 1.5"));
+  folder.Set("generation_config.json", "top_p", 1e-60);  // requests carry floats
+  CHECK_THAT(folder.Error(), Contains("top_p must be 0, or from 1e-45 to 3.4e38 in size"));
+  folder.Set("generation_config.json", "top_p", 1e-30);
+  CHECK(folder.Load().sampling.top_p == 1e-30f);
+  folder.Set("generation_config.json", "repetition_penalty", 1e300);
+  CHECK_THAT(folder.Error(),
+             Contains("repetition_penalty must be 0, or from 1e-45 to 3.4e38 in size; got 1e+300"));
+}
+
+TEST_CASE("model_text: files nested too deeply are refused", "[text]") {
+  const auto nested = [](size_t depth, const std::string& open, const std::string& close) {
+    std::string text;
+    for (size_t i = 0; i < depth; ++i) text += open;
+    text += "1";
+    for (size_t i = 0; i < depth; ++i) text += close;
+    return text;
+  };
+  const std::string list = nested(300000, "[", "]");
+  const std::string sequence = nested(100000, R"({"type":"Sequence","normalizers":[)", "]}");
+  const std::pair<const char*, std::string> cases[] = {
+      {"generation_config.json", R"({"eos_token_id":)" + list + "}"},
+      {"config.json", R"({"vocab_size":)" + list + "}"},
+      {"tokenizer_config.json", R"({"bos_token":)" + list + "}"},
+      {"tokenizer.json", R"({"normalizer":)" + sequence + "}"},
+      {"tokenizer.json", R"({"pre_tokenizer":)" + sequence + "}"},
+      {"tokenizer.json", R"({"decoder":)" + sequence + "}"},
+      {"tokenizer.json", R"({"decoder":)" + nested(64, "[", "]") + "}"}};
+  for (const auto& [file, text] : cases) {
+    Folder folder;
+    folder.Write(file, text);
+    CHECK_THAT(folder.Error(), Contains(std::string(file) + ": is nested deeper than 64"));
+  }
+  Folder folder;  // one level less: what is wrong is told, cut
+  folder.Write("generation_config.json", R"({"eos_token_id":)" + nested(63, "[", "]") + "}");
+  CHECK_THAT(folder.Error(),
+             EndsWith("got " + std::string(63, '[') + "1" + std::string(16, ']') + "..."));
+}
+
+TEST_CASE("model_text: what is no regular file is refused at once", "[text]") {
+  for (const char* name : {"config.json", "tokenizer.json", "tokenizer_config.json",
+                           "generation_config.json", "chat_template.jinja"}) {
+    Folder folder;
+    fs::remove(folder.path() / name);
+    REQUIRE(mkfifo((folder.path() / name).c_str(), 0600) == 0);
+    CHECK_THAT(folder.Error(), EndsWith(std::string(name) + ": is not a regular file"));
+    fs::remove(folder.path() / name);
+    fs::create_directory(folder.path() / name);
+    CHECK_THAT(folder.Error(), EndsWith(std::string(name) + ": is not a regular file"));
+  }
+}
+
+TEST_CASE("model_text: numbers that overflow name file and key", "[text]") {
+  for (const char* name :
+       {"config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"}) {
+    Folder folder;
+    folder.Write(name, R"({"top_p": 1e999})");
+    CHECK_THAT(folder.Error(), Contains(std::string(name) + ": must be valid JSON; at key 'top_p' "
+                                                            "or behind it: ") &&
+                                   Contains("overflow"));
+  }
+}
+
+TEST_CASE("model_text: what a file holds cannot steer a terminal", "[text]") {
+  const std::string evil = "x\nnothing is wrong\x1b[2K\xc2\x9b\x7f" + std::string(500, 'y');
+  const auto harmless = [](const std::string& text) {
+    return std::all_of(text.begin(), text.end(), [](char c) { return ' ' <= c && c <= '~'; });
+  };
+  const std::tuple<const char*, const char*, Json> cases[] = {
+      {"config.json", "model_type", Json::array({evil})},
+      {"tokenizer_config.json", "bos_token", evil},
+      {"tokenizer.json", "normalizer", {{"type", evil}}},
+      {"tokenizer.json", "decoder", {{"type", evil}}},
+      {"tokenizer.json", "pre_tokenizer", {{"type", evil}}},
+      {"tokenizer.json", "model", {{"type", evil}}},
+      {"tokenizer.json",
+       "added_tokens",
+       {{{"id", 1}, {"content", evil}}, {{"id", 2}, {"content", evil}}}}};
+  for (const auto& [file, key, value] : cases) {
+    Folder folder;
+    folder.Set(file, key, value);
+    const std::string error = folder.Error();
+    INFO(error);
+    CHECK(harmless(error));
+    CHECK_THAT(error, Contains("x\\nnothing is wrong\\u001b[2K\\u009b\\u007fyy"));
+    CHECK(error.size() < 400);
+  }
+  Folder folder;
+  folder.Write("config.json", "{" + Json(evil).dump() + ": 1e999}");
+  CHECK(harmless(folder.Error()));
+  CHECK(folder.Error().size() < 500);
 }
 
 }  // namespace

@@ -113,11 +113,12 @@ class Client::Asking {
   }
 
   // UNKNOWN is gRPC's word for a stream that broke off. One that comes to a server which is closing
-  // may be cancelled; later that is the word of Abort.
+  // may be cancelled; later that is the word of Abort. RESOURCE_EXHAUSTED: too many come back.
   bool MayResume(const grpc::Status& status) const {
     const bool lost = status.error_code() == grpc::StatusCode::UNAVAILABLE ||
                       status.error_code() == grpc::StatusCode::UNKNOWN ||
-                      (status.error_code() == grpc::StatusCode::CANCELLED && !came_);
+                      (status.error_code() == grpc::StatusCode::CANCELLED && !came_) ||
+                      (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED && !came_);
     return lost && !interrupted && position_.started() &&
            steady_clock::now() - heard_ < std::chrono::duration<double>(stub_->resume_seconds);
   }

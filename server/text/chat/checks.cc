@@ -37,6 +37,15 @@ constexpr std::string_view kNameRule = "1 to 64 letters, digits, '_', '-' or '.'
 
 using Found = std::optional<Error>;
 
+// That a field's text is a JSON object.
+Found CheckJson(const std::string& field, std::string_view rule, const std::string& text) {
+  bool too_deep = false;
+  if (IsValidUtf8(text) && ParseJsonObject(text, &too_deep)) return std::nullopt;
+  if (!too_deep) return MustBe(field, rule, Quoted(text));
+  return MustBe(field, "JSON nested at most " + std::to_string(kDeepestJson) + " deep",
+                Quoted(text));
+}
+
 Found CheckRole(std::span<const Message> messages, size_t index, const ChatFeatures& features,
                 std::string_view encoding) {
   const std::string& role = messages[index].role;
@@ -91,9 +100,8 @@ Found CheckCalls(const Message& message, size_t index) {
     if (!IsFunctionName(call.name)) {
       return MustBe(field + ".name", kNameRule, Quoted(call.name));
     }
-    if (!IsValidUtf8(call.arguments) || !ParseJsonObject(call.arguments)) {
-      return MustBe(field + ".arguments", "a JSON object as text", Quoted(call.arguments));
-    }
+    const Found error = CheckJson(field + ".arguments", "a JSON object as text", call.arguments);
+    if (error) return error;
   }
   return std::nullopt;
 }
@@ -137,12 +145,10 @@ Found CheckTools(const std::vector<Tool>& tools) {
     if (!IsValidUtf8(tool.description)) {
       return MustBe(field + ".description", "valid UTF-8", Quoted(tool.description));
     }
-    const bool good = tool.parameters.empty() ||
-                      (IsValidUtf8(tool.parameters) && ParseJsonObject(tool.parameters));
-    if (!good) {
-      return MustBe(field + ".parameters", "a JSON Schema object as text, or empty",
-                    Quoted(tool.parameters));
-    }
+    if (tool.parameters.empty()) continue;
+    const Found error =
+        CheckJson(field + ".parameters", "a JSON Schema object as text, or empty", tool.parameters);
+    if (error) return error;
   }
   return std::nullopt;
 }
@@ -158,9 +164,9 @@ Found CheckOptions(const ChatOptions& options, const ChatFeatures& features,
     if (!features.response_format) {
       return MustBe("response_format", "empty" + no_place, Quoted(options.response_format));
     }
-    if (!IsValidUtf8(options.response_format) || !ParseJsonObject(options.response_format)) {
-      return MustBe("response_format", "a JSON object as text", Quoted(options.response_format));
-    }
+    const Found error =
+        CheckJson("response_format", "a JSON object as text", options.response_format);
+    if (error) return error;
   }
   const std::string& effort = options.reasoning_effort;
   if (!effort.empty() && !features.reasoning_effort) {

@@ -103,16 +103,16 @@ std::string PythonJson(const Json& value) {
   return out;
 }
 
-std::optional<Json> ParseJsonObject(std::string_view text) {
+std::optional<Json> ParseJsonObject(std::string_view text, bool* too_deep) {
   // Deeper values than any schema has would recurse as deep here and in Write().
-  constexpr int kDeepest = 100;
-  bool too_deep = false;
+  bool deep = false;
   const Json::parser_callback_t watch = [&](int depth, Json::parse_event_t, Json&) {
-    too_deep |= depth > kDeepest;
-    return !too_deep;
+    deep |= depth > kDeepestJson;
+    return !deep;
   };
   Json value = Json::parse(text, watch, /*allow_exceptions=*/false);
-  if (too_deep || !value.is_object()) return std::nullopt;
+  if (too_deep != nullptr) *too_deep = deep;
+  if (deep || !value.is_object()) return std::nullopt;
   return value;
 }
 

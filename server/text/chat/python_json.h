@@ -17,8 +17,11 @@ std::string PythonJson(const nlohmann::ordered_json& value);
 std::string PythonJsonString(std::string_view utf8);
 void AppendJsonEscaped(std::string_view bytes, std::string* out);
 
-// None when `text` is not exactly one JSON object whose numbers fit.
-std::optional<nlohmann::ordered_json> ParseJsonObject(std::string_view text);
+// None when `text` is not exactly one JSON object whose numbers fit, or is nested deeper than
+// kDeepestJson, which *too_deep tells.
+constexpr int kDeepestJson = 100;
+std::optional<nlohmann::ordered_json> ParseJsonObject(std::string_view text,
+                                                      bool* too_deep = nullptr);
 
 // {"name": ..., "description": ..., "parameters": ...}, of a tool that was checked.
 nlohmann::ordered_json ToolJson(const Tool& tool);

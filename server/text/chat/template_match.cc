@@ -1,11 +1,9 @@
 #include "server/text/chat/template_match.h"
 
 #include <cstdint>
-#include <fstream>
-#include <iterator>
-#include <stdexcept>
 
 #include "server/text/chat/encodings.h"
+#include "server/text/shown.h"
 
 namespace weft::text {
 namespace {
@@ -72,19 +70,14 @@ std::string FromConfig(const JsonFile& config) {
 Template Find(const fs::path& folder, const JsonFile& tokenizer_config) {
   const fs::path path = folder / "chat_template.jinja";
   if (!fs::exists(path)) return {"tokenizer_config.json", FromConfig(tokenizer_config)};
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file.good() && !file.eof()) {
-    throw std::runtime_error(path.string() + ": cannot be read");
-  }
-  return {"chat_template.jinja", std::move(text)};
+  return {"chat_template.jinja", ReadFile(path)};
 }
 
 ChatChoice ByModelType(std::string_view model_type) {
   // V3.2 is published without a template, with rules instead.
   if (model_type == "deepseek_v32" || model_type == "deepseek_v3")
     return {std::string(model_type), ""};
-  return {"", "the folder has no chat template, and model_type '" + std::string(model_type) +
+  return {"", "the folder has no chat template, and model_type '" + ShownText(model_type) +
                   "' does not say how chats are encoded: Chat is refused unless --chat-encoding "
                   "names one of " +
                   ChatEncodingNames()};
