@@ -46,7 +46,7 @@ TEST_CASE("abort: ends a request and is harmless twice late and for what never w
 TEST_CASE("abort: reaches a request whose text waits to be read") {
   Bench bench;
   // The test's tokenizer takes all of it for one word, which takes more than a second.
-  const v1::GenerateRequest longest = TextRequest(std::string(6 << 20, 'x'), 100);
+  const v1::GenerateRequest longest = TextRequest(std::string(16 << 20, 'x'), 100);
   Call first(&bench, longest), second(&bench, longest);
   REQUIRE(Eventually([&] { return bench.app->running() == 2; }));
   v1::GenerateRequest request = TextRequest(std::string(100000, 'x'), 100);
@@ -56,6 +56,8 @@ TEST_CASE("abort: reaches a request whose text waits to be read") {
   CHECK(Abort(&bench, "mine").ok());
   CHECK(third.End().status.error_code() == StatusCode::CANCELLED);
   CHECK(third.End().status.error_message() == "the request was aborted by Abort");
+  // Before the texts ahead of it are read.
+  CHECK(Eventually([&] { return bench.app->running() <= 2; }));
   CHECK(bench.app->running() == 2);
   for (Call* call : {&first, &second}) {
     CHECK(call->End().status.error_code() == StatusCode::INVALID_ARGUMENT);
