@@ -304,15 +304,20 @@ TEST_CASE("a small engine: the longest context is what its cache holds, and all 
   CHECK(info.max_context() > 1000);
   CHECK(info.max_context() < 2500);
   CHECK_THAT(server.Log(), Contains("--kv-memory"));
-  // More choices than places and queue together; and max_tokens left to the context.
+  // As many choices as places and queue hold together, and one more; and max_tokens left to the
+  // context.
   v1::GenerateRequest request = Prompt("hi");
-  request.mutable_sampling()->set_n(8);
+  request.mutable_sampling()->set_n(7);
   request.mutable_sampling()->set_temperature(1);
   request.mutable_sampling()->set_ignore_eos(true);
   request.mutable_sampling()->set_max_tokens(20);
   const Reply all = Generate(server.stub(), request);
   CHECK(all.status.ok());
-  CHECK(all.tokens.size() == 8 * 20);
+  CHECK(all.tokens.size() == 7 * 20);
+  request.mutable_sampling()->set_n(8);
+  const Reply more = Generate(server.stub(), request);
+  CHECK(more.status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+  CHECK_THAT(more.status.error_message(), Contains("7") && Contains("8"));
   request = Prompt("hi");
   request.mutable_sampling()->clear_max_tokens();
   CHECK(Generate(server.stub(), request).status.ok());
