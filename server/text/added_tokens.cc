@@ -125,14 +125,13 @@ const AddedToken* AddedTokens::FindContent(std::string_view content) const {
   return it == by_content_.end() ? nullptr : &tokens_[it->second];
 }
 
-void AddedTokens::Split(std::string_view text, RegexScratch* scratch, const Sink& sink) const {
-  SplitPass(first_, text, scratch, [&](std::string_view piece, std::optional<int32_t> id) {
-    if (id) return sink(piece, id);
-    SplitPass(second_, piece, scratch, sink);
+bool AddedTokens::Split(std::string_view text, RegexScratch* scratch, const Sink& sink) const {
+  return SplitPass(first_, text, scratch, [&](std::string_view piece, std::optional<int32_t> id) {
+    return id ? sink(piece, id) : SplitPass(second_, piece, scratch, sink);
   });
 }
 
-void AddedTokens::SplitPass(const AddedTokenTrie& trie, std::string_view text,
+bool AddedTokens::SplitPass(const AddedTokenTrie& trie, std::string_view text,
                             RegexScratch* scratch, const Sink& sink) const {
   size_t done = 0;
   size_t from = 0;
@@ -144,11 +143,13 @@ void AddedTokens::SplitPass(const AddedTokenTrie& trie, std::string_view text,
     if (token.single_word && !IsWholeWord(text, match, scratch)) continue;
     if (token.lstrip) match.begin = SkipSpaceBack(text, match.begin, done, scratch);
     if (token.rstrip) match.end = SkipSpace(text, match.end, scratch);
-    if (done < match.begin) sink(text.substr(done, match.begin - done), std::nullopt);
-    sink(text.substr(match.begin, match.end - match.begin), token.id);
+    if (done < match.begin && !sink(text.substr(done, match.begin - done), std::nullopt)) {
+      return false;
+    }
+    if (!sink(text.substr(match.begin, match.end - match.begin), token.id)) return false;
     done = match.end;
   }
-  if (done < text.size()) sink(text.substr(done), std::nullopt);
+  return done == text.size() || sink(text.substr(done), std::nullopt);
 }
 
 bool AddedTokens::IsWholeWord(std::string_view text, Range match, RegexScratch* scratch) const {

@@ -49,22 +49,23 @@ class AddedTokenTrie {
 
 class AddedTokens {
  public:
-  // A stretch of text with the id of the added token it is; no id: plain text.
-  using Sink = std::function<void(std::string_view piece, std::optional<int32_t> id)>;
+  // A stretch of text with the id of the added token it is; no id: plain text. False: no more is
+  // wanted.
+  using Sink = std::function<bool(std::string_view piece, std::optional<int32_t> id)>;
 
   AddedTokens() = default;
 
   // `added_tokens` as in tokenizer.json. Throws std::runtime_error naming token and rule.
   static AddedTokens FromJson(const nlohmann::json& added_tokens);
 
-  // Sends the non-empty pieces of `text` in order.
-  void Split(std::string_view text, RegexScratch* scratch, const Sink& sink) const;
+  // Sends the non-empty pieces of `text` in order. False: the sink wanted no more.
+  bool Split(std::string_view text, RegexScratch* scratch, const Sink& sink) const;
 
   const std::vector<AddedToken>& tokens() const { return tokens_; }
   const AddedToken* FindContent(std::string_view content) const;
 
  private:
-  void SplitPass(const AddedTokenTrie& trie, std::string_view text, RegexScratch* scratch,
+  bool SplitPass(const AddedTokenTrie& trie, std::string_view text, RegexScratch* scratch,
                  const Sink& sink) const;
   bool IsWholeWord(std::string_view text, Range match, RegexScratch* scratch) const;
 

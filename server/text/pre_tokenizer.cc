@@ -44,25 +44,28 @@ bool Joins(SplitBehavior behavior, bool previous_is_match, bool is_match) {
   return false;
 }
 
-// Receives adjacent pieces, matched and not, and sends on what the behavior makes of them.
+// Receives adjacent pieces, matched and not, and sends on what the behavior makes of them. False:
+// no more are wanted.
 template <typename Emit>
 class Joiner {
  public:
   Joiner(SplitBehavior behavior, Emit emit) : behavior_(behavior), emit_(std::move(emit)) {}
 
-  void Add(Range range, bool is_match) {
+  bool Add(Range range, bool is_match) {
+    bool more = true;
     if (!IsEmpty() && Joins(behavior_, pending_is_match_, is_match)) {
       pending_.end = range.end;
     } else {
-      Finish();
+      more = Finish();
       pending_ = range;
     }
     pending_is_match_ = is_match;
+    return more;
   }
 
-  void Finish() {
-    if (IsEmpty() || (behavior_ == SplitBehavior::kRemoved && pending_is_match_)) return;
-    emit_(pending_);
+  bool Finish() {
+    if (IsEmpty() || (behavior_ == SplitBehavior::kRemoved && pending_is_match_)) return true;
+    return emit_(pending_);
   }
 
  private:
@@ -138,46 +141,47 @@ PreTokenizer::Stage PreTokenizer::ByteLevelStage(const Json& json) {
   return stage;
 }
 
-void PreTokenizer::Split(std::string_view text, RegexScratch* scratch, const Sink& sink) const {
-  if (text.empty()) return;
+bool PreTokenizer::Split(std::string_view text, RegexScratch* scratch, const Sink& sink) const {
+  if (text.empty()) return true;
   std::string replaced;
-  Run(0, {text, ReplaceNewCharacters(text, &replaced) ? replaced : text}, scratch, sink);
+  return Run(0, {text, ReplaceNewCharacters(text, &replaced) ? replaced : text}, scratch, sink);
 }
 
-void PreTokenizer::Run(size_t stage, Piece piece, RegexScratch* scratch, const Sink& sink) const {
+bool PreTokenizer::Run(size_t stage, Piece piece, RegexScratch* scratch, const Sink& sink) const {
   if (stage == stages_.size()) return sink(piece.text);
   if (!stages_[stage].prefix_space || piece.text[0] == ' ') {
     return RunRegex(stage, piece, scratch, sink);
   }
   std::string text(1, ' ');
   std::string seen(1, ' ');
-  RunRegex(stage, {text.append(piece.text), seen.append(piece.seen)}, scratch, sink);
+  return RunRegex(stage, {text.append(piece.text), seen.append(piece.seen)}, scratch, sink);
 }
 
-void PreTokenizer::RunRegex(size_t stage, Piece piece, RegexScratch* scratch,
+bool PreTokenizer::RunRegex(size_t stage, Piece piece, RegexScratch* scratch,
                             const Sink& sink) const {
   const Stage& s = stages_[stage];
   if (!s.regex) return Run(stage + 1, piece, scratch, sink);
   Joiner joiner(s.behavior, [&](Range range) {
     const size_t length = range.end - range.begin;
-    Run(stage + 1, {piece.text.substr(range.begin, length), piece.seen.substr(range.begin, length)},
-        scratch, sink);
+    return Run(stage + 1,
+               {piece.text.substr(range.begin, length), piece.seen.substr(range.begin, length)},
+               scratch, sink);
   });
   const size_t size = piece.seen.size();
   size_t done = 0;
   size_t from = 0;
   Range match{};
   while (from <= size && scratch->Find(*s.regex, piece.seen, from, &match)) {
-    if (match.begin > done) joiner.Add({done, match.begin}, s.invert);
-    joiner.Add(match, !s.invert);
+    if (match.begin > done && !joiner.Add({done, match.begin}, s.invert)) return false;
+    if (!joiner.Add(match, !s.invert)) return false;
     done = from = match.end;
     // An empty match must not be found again.
     if (match.begin == match.end) {
       from += from < size ? NextUtf8(piece.seen.substr(from)).length : 1;
     }
   }
-  if (done < size) joiner.Add({done, size}, s.invert);
-  joiner.Finish();
+  if (done < size && !joiner.Add({done, size}, s.invert)) return false;
+  return joiner.Finish();
 }
 
 }  // namespace weft::text

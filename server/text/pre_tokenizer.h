@@ -16,15 +16,15 @@ enum class SplitBehavior { kIsolated, kRemoved, kMergedWithPrevious, kMergedWith
 
 class PreTokenizer {
  public:
-  // The word is only valid during the call.
-  using Sink = std::function<void(std::string_view word)>;
+  // The word is only valid during the call. False: no more words are wanted.
+  using Sink = std::function<bool(std::string_view word)>;
 
   // Throws std::runtime_error naming the unsupported feature. ByteLevel must be there, and last:
   // the byte alphabet never appears in this server, words stay bytes.
   static PreTokenizer FromJson(const nlohmann::json& pre_tokenizer);
 
-  // Sends the words of `text`, valid UTF-8, in order.
-  void Split(std::string_view text, RegexScratch* scratch, const Sink& sink) const;
+  // Sends the words of `text`, valid UTF-8, in order. False: the sink wanted no more.
+  bool Split(std::string_view text, RegexScratch* scratch, const Sink& sink) const;
 
  private:
   // Each stage works on every piece of the one before.
@@ -44,8 +44,8 @@ class PreTokenizer {
   static Stage SplitStage(const nlohmann::json& json);
   static Stage DigitsStage(const nlohmann::json& json);
   static Stage ByteLevelStage(const nlohmann::json& json);
-  void Run(size_t stage, Piece piece, RegexScratch* scratch, const Sink& sink) const;
-  void RunRegex(size_t stage, Piece piece, RegexScratch* scratch, const Sink& sink) const;
+  bool Run(size_t stage, Piece piece, RegexScratch* scratch, const Sink& sink) const;
+  bool RunRegex(size_t stage, Piece piece, RegexScratch* scratch, const Sink& sink) const;
 
   std::vector<Stage> stages_;
 };

@@ -36,26 +36,24 @@ void CheckDecoder(const Json& decoder) {
 
 }  // namespace
 
-// One call of Encode: the scratch memory, and the words met so far.
+// One call of Encode: the scratch memory, and the words met so far. What adds ids says whether more
+// are wanted.
 class Tokenizer::Encoder {
  public:
-  // Thrown once there are more ids than `most`.
-  struct Enough {};
-
   Encoder(const Tokenizer& tokenizer, size_t most, std::vector<int32_t>* out)
       : tokenizer_(tokenizer), most_(most), out_(out), on_word_([this](std::string_view word) {
           Word(word);
-          CheckEnough();
+          return out_->size() <= most_;
         }) {}
 
   RegexScratch* regex_scratch() { return &regex_scratch_; }
 
-  void PlainText(std::string_view text) {
-    tokenizer_.pre_tokenizer_.Split(text, &regex_scratch_, on_word_);
+  bool PlainText(std::string_view text) {
+    return tokenizer_.pre_tokenizer_.Split(text, &regex_scratch_, on_word_);
   }
-  void Added(int32_t id) {
+  bool Added(int32_t id) {
     out_->push_back(id);
-    CheckEnough();
+    return out_->size() <= most_;
   }
 
  private:
@@ -68,9 +66,6 @@ class Tokenizer::Encoder {
     size_t operator()(std::string_view s) const { return std::hash<std::string_view>()(s); }
   };
 
-  void CheckEnough() const {
-    if (out_->size() > most_) throw Enough();
-  }
   void Word(std::string_view word) {
     if (word.size() > kMaxCachedWord) return tokenizer_.bpe_.Encode(word, &bpe_scratch_, out_);
     const size_t begin = out_->size();
@@ -152,36 +147,25 @@ std::vector<int32_t> Tokenizer::Encode(std::string_view utf8, bool parse_special
   if (!IsValidUtf8(utf8)) return Encode(ToValidUtf8(utf8), parse_special, most);
   std::vector<int32_t> ids;
   Encoder encoder(*this, most, &ids);
-  try {
-    if (!parse_special) {
-      encoder.PlainText(utf8);
-      return ids;
-    }
-    added_.Split(utf8, encoder.regex_scratch(),
-                 [&](std::string_view piece, std::optional<int32_t> id) {
-                   if (id) return encoder.Added(*id);
-                   encoder.PlainText(piece);
-                 });
-  } catch (const Encoder::Enough&) {
+  if (!parse_special) {
+    encoder.PlainText(utf8);
+    return ids;
   }
+  added_.Split(utf8, encoder.regex_scratch(),
+               [&](std::string_view piece, std::optional<int32_t> id) {
+                 return id ? encoder.Added(*id) : encoder.PlainText(piece);
+               });
   return ids;
 }
 
 std::vector<int32_t> Tokenizer::Encode(const std::vector<TextPart>& parts, size_t most) const {
   std::vector<int32_t> ids;
   Encoder encoder(*this, most, &ids);
-  try {
-    EncodeParts(parts, &encoder);
-  } catch (const Encoder::Enough&) {
-  }
-  return ids;
-}
-
-void Tokenizer::EncodeParts(const std::vector<TextPart>& parts, Encoder* encoder) const {
   std::string plain;  // what BPE sees in one piece, wherever it came from
   const auto flush = [&] {
-    if (!plain.empty()) encoder->PlainText(plain);
+    const bool more = encoder.PlainText(plain);
     plain.clear();
+    return more;
   };
   for (const TextPart& part : parts) {
     std::string mended;
@@ -192,17 +176,16 @@ void Tokenizer::EncodeParts(const std::vector<TextPart>& parts, Encoder* encoder
       plain += utf8;
       continue;
     }
-    added_.Split(utf8, encoder->regex_scratch(),
-                 [&](std::string_view piece, std::optional<int32_t> id) {
-                   if (!id) {
-                     plain += piece;
-                     return;
-                   }
-                   flush();
-                   encoder->Added(*id);
-                 });
+    const bool more = added_.Split(utf8, encoder.regex_scratch(),
+                                   [&](std::string_view piece, std::optional<int32_t> id) {
+                                     if (id) return flush() && encoder.Added(*id);
+                                     plain += piece;
+                                     return true;
+                                   });
+    if (!more) return ids;
   }
   flush();
+  return ids;
 }
 
 std::string_view Tokenizer::TokenBytes(int32_t id) const {

@@ -56,7 +56,6 @@ class Tokenizer {
   class Encoder;
 
   void AddAddedTokens();
-  void EncodeParts(const std::vector<TextPart>& parts, Encoder* encoder) const;
 
   Bpe bpe_;
   AddedTokens added_;
