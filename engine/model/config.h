@@ -73,7 +73,7 @@ struct ModelConfig {
   double SoftmaxScale() const;
 };
 
-// The greatest K, of a model or asked for: lists of so many are what an engine plans memory for.
+// The greatest K, of a model or asked for.
 constexpr int32_t kGreatestTopK = 1 << 20;
 
 // Reads DIR/config.json. ModelError names the file, key, rule and value that is missing, ill-typed
