@@ -48,8 +48,8 @@ TEST_CASE("abort: reaches a request whose text is still to be read") {
   // The test's tokenizer takes all of it for one word, which takes tenths of a second.
   v1::GenerateRequest request = TextRequest(std::string(2 << 20, 'x'), 100);
   request.set_request_id("mine");
-  Call call(&bench, request);
-  REQUIRE(Eventually([&] { return bench.app->running() == 1; }));
+  Call call(&bench, request, std::chrono::minutes(5));
+  REQUIRE(Eventually([&] { return bench.app->running() == 1; }, std::chrono::minutes(2)));
   CHECK(Abort(&bench, "mine").ok());
   CHECK(call.End().status.error_code() == StatusCode::CANCELLED);
   CHECK(call.End().status.error_message() == "the request was aborted by Abort");
