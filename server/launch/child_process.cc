@@ -1,6 +1,7 @@
 #include "server/launch/child_process.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,11 +16,26 @@ namespace {
 
 constexpr size_t kLongestLine = 64 << 10;  // what is longer comes in parts
 
-// Until the other end is closed, which the guardian holds as long as anything may print.
-void TellLines(int fd, const ChildProcess::Listener& listener) {
+// Whether the child has ended; it stays to be waited for.
+bool HasEnded(pid_t pid) {
+  siginfo_t info{};
+  return waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == pid;
+}
+
+// Until the other end is closed or the child has ended: what outlives it, as a rank that hangs in
+// its driver does, may hold the other end for ever.
+void TellLines(pid_t child, int fd, const ChildProcess::Listener& listener) {
+  constexpr int kLookMs = 200;
   std::string text;
   char buffer[4096];
   while (true) {
+    const bool ended = HasEnded(child);  // looked at first: what it printed is there then
+    pollfd ready{fd, POLLIN, 0};
+    if (poll(&ready, 1, ended ? 0 : kLookMs) <= 0) {
+      if (ended) break;
+      continue;
+    }
     const ssize_t size = read(fd, buffer, sizeof buffer);
     if (size < 0 && errno == EINTR) continue;
     if (size <= 0) break;
@@ -86,7 +102,7 @@ std::unique_ptr<ChildProcess> ChildProcess::Start(const std::vector<std::string>
 
 void ChildProcess::Wait(int output_fd, const Listener& listener) {
   if (listener) {
-    TellLines(output_fd, listener);
+    TellLines(guardian_, output_fd, listener);
     close(output_fd);
   }
   int status = 0;

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <thread>
@@ -89,6 +90,22 @@ TEST_CASE("what a child and its descendants print comes by lines before its end 
   std::string rest;
   for (size_t i = 5; i < lines.size(); ++i) rest += lines[i];
   CHECK(rest == std::string(70000, 'x'));
+}
+
+TEST_CASE("a child's end is told while something that outlives it could still print") {
+  std::string error;
+  std::atomic<int> lines{0};
+  const auto child = ChildProcess::Start({"bash", "-c", "echo one; setsid sleep 1000 & wait"},
+                                         kGrace, &error, [&](std::string_view) { ++lines; });
+  REQUIRE(child != nullptr);
+  REQUIRE(Eventually([&] { return lines == 1 && DescendantsOf(child->pid()).size() == 2; }));
+  const std::vector<pid_t> family = DescendantsOf(child->pid());
+  for (const pid_t pid : family) kill(pid, SIGSTOP);
+  kill(child->pid(), SIGKILL);
+  const auto exit = child->WaitFor(seconds(5));
+  for (const pid_t pid : family) kill(pid, SIGKILL);
+  REQUIRE(exit.has_value());
+  CHECK(exit->signal == SIGKILL);
 }
 
 TEST_CASE("a rank's line is told from mpirun's text, and the first error is the reason") {
