@@ -31,12 +31,7 @@ __device__ inline void FindBin(uint32_t want, Shared* shared) {
   const int lane = threadIdx.x % kWarp, top = kBins - 1 - kEach * lane;
   uint32_t sum = 0;
   for (int i = 0; i < kEach; ++i) sum += shared->bins[top - i];
-  uint32_t upto = sum;
-#pragma unroll
-  for (int step = 1; step < kWarp; step *= 2) {
-    const uint32_t other = __shfl_up_sync(~0u, upto, step);
-    if (lane >= step) upto += other;
-  }
+  const uint32_t upto = WarpSumUpTo(sum);
   uint32_t before = upto - sum;
   if (before >= want || want > upto) return;
   int bin = top;
@@ -92,12 +87,7 @@ __device__ uint32_t Threshold(const uint32_t (&key)[kItems], uint32_t valid, int
 // Sums of all threads before this one; the block's in shared->total.
 __device__ inline uint32_t ScanBefore(uint32_t mine, Shared* shared) {
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  uint32_t upto = mine;
-#pragma unroll
-  for (int step = 1; step < kWarp; step *= 2) {
-    const uint32_t other = __shfl_up_sync(~0u, upto, step);
-    if (lane >= step) upto += other;
-  }
+  const uint32_t upto = WarpSumUpTo(mine);
   if (lane == kWarp - 1) shared->part[warp] = upto;
   __syncthreads();
   const int warps = static_cast<int>(blockDim.x) / kWarp;

@@ -49,6 +49,17 @@ __device__ inline float WarpMax(float x) {  // NaN is passed over
   return x;
 }
 
+// Sums up to each lane, its own x included.
+template <typename T>
+__device__ T WarpSumUpTo(T x) {
+#pragma unroll
+  for (int step = 1; step < kWarp; step *= 2) {
+    const T other = __shfl_up_sync(~0u, x, step);
+    if (threadIdx.x % kWarp >= step) x += other;
+  }
+  return x;
+}
+
 // Sum over a block of whole warps; every thread gets it. Two calls in a row need no barrier
 // between.
 __device__ inline float BlockSum(float x) {

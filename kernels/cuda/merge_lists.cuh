@@ -57,12 +57,7 @@ struct Chosen {
     int sum = 0;
     for (int first = 0; first < words; first += kWarp) {
       const int own = first + lane < words ? __popc(marks[first + lane]) : 0;
-      int upto = own;
-#pragma unroll
-      for (int step = 1; step < kWarp; step *= 2) {
-        const int other = __shfl_up_sync(~0u, upto, step);
-        if (lane >= step) upto += other;
-      }
+      const int upto = WarpSumUpTo(own);
       if (first + lane < words) before[first + lane] = sum + upto - own;
       sum += __shfl_sync(~0u, upto, kWarp - 1);
     }

@@ -99,12 +99,7 @@ __device__ void FindBin(const Counts<kFours>& count, int bits, SearchShared* sha
   if (before < need && need <= before + sum) {  // in a bin of this warp
 #pragma unroll
     for (int i = 0; i < kFours; ++i) {
-      uint32_t upto = count.Sum(i);
-#pragma unroll
-      for (int step = 1; step < kWarp; step *= 2) {
-        const uint32_t other = __shfl_up_sync(~0u, upto, step);
-        if (lane >= step) upto += other;
-      }
+      const uint32_t upto = WarpSumUpTo(count.Sum(i));
       const uint32_t all = __shfl_sync(~0u, upto, kWarp - 1);
       uint32_t ahead = before + upto - count.Sum(i);
 #pragma unroll

@@ -41,12 +41,7 @@ __device__ Tile FindTile(const GroupedLinearParams& p, int index, int tile_rows)
     const int begin = g < p.groups ? p.row_begin[g] : 0;
     const int count = g < p.groups ? p.row_begin[g + 1] - begin : 0;
     const int tiles = (count + tile_rows - 1) / tile_rows;
-    int upto = tiles;
-#pragma unroll
-    for (int step = 1; step < kWarp; step *= 2) {
-      const int other = __shfl_up_sync(~0u, upto, step);
-      if (lane >= step) upto += other;
-    }
+    int upto = WarpSumUpTo(tiles);
     __syncthreads();
     if (lane == kWarp - 1) upto_warp[warp] = upto;
     __syncthreads();

@@ -1,7 +1,9 @@
 // Attention over picks that nobody has united: what the peers sent lies in the inbox already.
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "kernels/ops/sparse_mla.h"
 #include "tests/kernels_cuda/gpu.h"
@@ -14,6 +16,38 @@ namespace {
 
 constexpr int32_t kLatent = 512, kRope = 64, kWidth = kLatent + kRope, kPageTokens = 16;
 constexpr float kScale = 0.15f;
+
+// When what the last rank sends is there: before attention starts, while it waits, or never, and
+// the wait is called off.
+enum class Arrival { kBefore, kMeanwhile, kNever };
+
+// A stream of its own, and a word that host and device see.
+class Peer {
+ public:
+  Peer() {
+    WEFT_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    WEFT_CUDA_CHECK(cudaHostAlloc(&aborted_, sizeof(int32_t), cudaHostAllocMapped));
+    *aborted_ = 0;
+  }
+  ~Peer() {
+    cudaStreamDestroy(stream_);
+    cudaFreeHost(aborted_);
+  }
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
+
+  int32_t* aborted() const { return aborted_; }
+  void Send(const std::vector<uint32_t>& packets, void* inbox) const {
+    WEFT_CUDA_CHECK(cudaMemcpyAsync(inbox, packets.data(), packets.size() * sizeof(uint32_t),
+                                    cudaMemcpyHostToDevice, stream_));
+    WEFT_CUDA_CHECK(cudaStreamSynchronize(stream_));
+  }
+  void CallOff() const { *static_cast<volatile int32_t*>(aborted_) = 1; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  int32_t* aborted_ = nullptr;
+};
 
 struct Shape {
   int32_t ranks = 1, heads = 64, capacity = 100;
@@ -48,7 +82,7 @@ class Picks {
   }
 
   // On `rank`, in an exchange of this epoch.
-  std::vector<float> Run(int32_t rank, uint32_t epoch) const {
+  std::vector<float> Run(int32_t rank, uint32_t epoch, Arrival arrival = Arrival::kBefore) const {
     const auto rows = static_cast<int32_t>(shape_.found.size());
     std::vector<std::unique_ptr<Device<char>>> caches;
     SparseMlaParams p;
@@ -56,10 +90,12 @@ class Picks {
       caches.push_back(std::make_unique<Device<char>>(Encode(kv, DType::kBF16)));
       p.peers[caches.size() - 1] = caches.back()->data();
     }
-    const Device<uint32_t> packets(Packets(epoch)),
+    const int32_t there = arrival == Arrival::kBefore ? shape_.ranks : shape_.ranks - 1;
+    const Device<uint32_t> packets(Packets(epoch, there)),
         epochs(std::vector<uint32_t>(static_cast<size_t>(rows), epoch - 1));
     const Device<Item> items(items_[static_cast<size_t>(rank)]);
-    const Device<int32_t> tables(tables_), table_of(table_of_), aborted(std::vector<int32_t>{0});
+    const Device<int32_t> tables(tables_), table_of(table_of_);
+    const Peer peer;
     const std::vector<float> state(static_cast<size_t>(rows * shape_.heads), 5.0f);
     const Device<float> q(q_), max(state), sum(state),
         o(std::vector<float>(static_cast<size_t>(rows * shape_.heads * kLatent), 5.0f));
@@ -86,15 +122,22 @@ class Picks {
     inbox.capacity = shape_.capacity;
     inbox.packets[rank] = packets.data();
     inbox.epochs = epochs.data();
-    inbox.aborted = aborted.data();
+    inbox.aborted = peer.aborted();
     const Exec exec = Context().exec(false);
     Check(MlaTakesPicks(p, exec), "takes picks");
     StartMlaOfPicksCuda(p, exec);
     EndMlaOfPicksCuda(p, exec);
+    if (arrival != Arrival::kBefore) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      Check(cudaStreamQuery(Context().stream()) == cudaErrorNotReady, "it waits");
+    }
+    if (arrival == Arrival::kMeanwhile) peer.Send(Packets(epoch, shape_.ranks), packets.data());
+    if (arrival == Arrival::kNever) peer.CallOff();
     return o.Host();
   }
 
-  std::vector<float> Want() const {
+  // Of the lists of the first `ranks` ranks.
+  std::vector<float> Want(int32_t ranks) const {
     const auto rows = static_cast<int32_t>(shape_.found.size());
     SparseMlaParams p;
     p.rows = rows;
@@ -115,10 +158,11 @@ class Picks {
         for (int32_t j = 0; j < shape_.capacity; ++j) {
           const int32_t slot =
               items_[static_cast<size_t>(g)][static_cast<size_t>(row * shape_.capacity + j)].index;
-          lists.push_back(slot < 0 ? -1
-                                   : static_cast<int32_t>(g * shape_.slots +
-                                                          table[slot / kPageTokens] * kPageTokens +
-                                                          slot % kPageTokens));
+          lists.push_back(slot < 0 || g >= ranks
+                              ? -1
+                              : static_cast<int32_t>(g * shape_.slots +
+                                                     table[slot / kPageTokens] * kPageTokens +
+                                                     slot % kPageTokens));
         }
       }
     }
@@ -135,15 +179,16 @@ class Picks {
   }
 
  private:
-  // Every rank's lists as they arrive, in the half of the inbox that `epoch` uses.
-  std::vector<uint32_t> Packets(uint32_t epoch) const {
+  // The lists of the first `ranks` ranks as they arrive, in the half of the inbox that `epoch`
+  // uses.
+  std::vector<uint32_t> Packets(uint32_t epoch, int32_t ranks) const {
     const auto rows = static_cast<int64_t>(shape_.found.size());
     ListInbox inbox;
     inbox.ranks = shape_.ranks;
     inbox.capacity = shape_.capacity;
     std::vector<uint32_t> packets(
         static_cast<size_t>(ListInbox::Bytes(shape_.ranks, rows, shape_.capacity) / 4));
-    for (int32_t g = 0; g < shape_.ranks; ++g) {
+    for (int32_t g = 0; g < ranks; ++g) {
       for (int64_t row = 0; row < rows; ++row) {
         for (int32_t j = 0; j < shape_.capacity; ++j) {
           const Item item =
@@ -178,7 +223,7 @@ GPU_TEST("sparse_mla over picks reads the lists of all ranks") {
   }
   for (const Shape& shape : shapes) {
     const Picks picks(&random, shape);
-    const std::vector<float> want = picks.Want();
+    const std::vector<float> want = picks.Want(shape.ranks);
     const std::string where = std::to_string(shape.ranks) + " ranks, " +
                               std::to_string(shape.heads) + " heads, capacity " +
                               std::to_string(shape.capacity);
@@ -189,5 +234,19 @@ GPU_TEST("sparse_mla over picks reads the lists of all ranks") {
       if (rank == 0) first = got;
       Check(BitsDiffer(got, first, kLatent), where + ": the same bits on all ranks");
     }
+  }
+}
+
+GPU_TEST("sparse_mla over picks waits for lists and ends when the wait is called off") {
+  if (TheSession().small) return;  // a sanitizer may hold launches back
+  Random random(12);
+  for (const Shape& shape : {Shape{2, 64, 100, {100, 37}}, Shape{3, 128, 2048, {2048}, 4000}}) {
+    const Picks picks(&random, shape);
+    const std::string where = std::to_string(shape.ranks) + " ranks";
+    const std::vector<float> all = picks.Run(0, 1);
+    const std::vector<float> late = picks.Run(0, 2, Arrival::kMeanwhile);
+    Check(BitsDiffer(late, all, kLatent), where + ": late packets");
+    const std::vector<float> some = picks.Run(0, 1, Arrival::kNever);
+    CheckRows(some, picks.Want(shape.ranks - 1), kLatent, 4e-3, where + ": what did come");
   }
 }
