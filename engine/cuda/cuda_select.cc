@@ -12,6 +12,10 @@ namespace {
 // Scores of as many queries at a time as fit here: a chunk times a long context never does.
 constexpr int64_t kScoreBytes = int64_t{256} << 20;
 
+// Of so few rows index_scores counts the scores too, which saves select_top a pass and a meeting of
+// its blocks; more rows keep the device busy anyway.
+constexpr int64_t kCountedRows = 64;
+
 }  // namespace
 
 CudaSelector::CudaSelector(const ModelConfig& config, const Placement& placement,
@@ -25,6 +29,7 @@ CudaSelector::CudaSelector(const ModelConfig& config, const Placement& placement
       exec_(exec),
       hooks_(hooks),
       scores_(generation),
+      bins_(generation),
       items_(generation),
       excluded_(generation),
       own_counts_(generation),
@@ -45,7 +50,11 @@ CudaSelector::CudaSelector(const ModelConfig& config, const Placement& placement
       ahead_(generation),
       united_(generation),
       all_ahead_(generation),
-      host_figures_(generation) {}
+      host_figures_(generation) {
+  constexpr int64_t kCount = kCountedRows * kScoreBins;
+  WEFT_CUDA_CHECK(
+      cudaMemsetAsync(bins_.Get(kCount), 0, kCount * sizeof(uint32_t), context_->stream()));
+}
 
 const void* CudaSelector::Gather(const void* send, void* receive, size_t bytes) {
   if (placement_.ranks == 1) return send;
@@ -195,6 +204,7 @@ IndexScoresParams CudaSelector::Scoring(size_t begin, size_t end, const float* q
   scoring.visible = device_->pick_visible + begin;
   scoring.scores_stride = std::max<int64_t>(16, (visible + 15) / 16 * 16);
   scoring.scores = scores_.Get(scoring.rows * scoring.scores_stride);
+  if (scoring.rows <= kCountedRows) scoring.bins = bins_.data();
   return scoring;
 }
 
@@ -214,6 +224,7 @@ void CudaSelector::PickAll(int layer, const float* q, const float* w, const Inde
     picking.items = items_.data() + static_cast<int64_t>(begin) * device_->capacity;
     picking.counts = own_counts_.data() + begin;
     picking.excluded = excluded_.data() + begin;
+    picking.bins = scoring.bins;
     if (UsesInbox()) picking.inbox = inbox_.From(static_cast<int64_t>(begin));
     ops_.select_top(picking, exec_);
     if (hooks_.on_scores) ShowScores(layer, begin, end, scoring.scores_stride);

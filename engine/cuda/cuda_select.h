@@ -144,6 +144,7 @@ class CudaSelector {
   std::vector<std::vector<int32_t>> second_;  // [layers], picks with a second round
 
   DeviceBuffer<float> scores_;
+  DeviceBuffer<uint32_t> bins_;  // of scores, [kCountedRows, kScoreBins]; zero between layers
   DeviceBuffer<Item> items_, excluded_;  // [S, capacity], [S]
   DeviceBuffer<int32_t> own_counts_;     // [S]
   DeviceBuffer<uint32_t> wire_, received_;

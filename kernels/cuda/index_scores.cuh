@@ -1,181 +1,153 @@
-// Index scores on the tensor cores: bf16 keys of 128 dimensions, 16, 32 or 64 heads.
+// Index scores on the tensor cores: bf16 or FP8 keys of 128 dimensions, 16, 32 or 64 heads.
 //
-// Each block takes R rows and a contiguous share of their 128-key tiles, which stream through a
-// ring of shared memory. A warp keeps its row's queries in registers (heads are the rows of the
-// matrix product, keys its columns), applies relu and the head weights to the sums where they lie,
-// and adds over heads by shuffles: always in the same order, so a score depends on its row and key
-// alone. Bound by reading 256 bytes a key (R = 1) or by the tensor cores (R = 8).
+// The tiles of 64 keys of all groups of R rows (which share their keys) are dealt out to the
+// blocks. One warp copies a block's tiles into a ring of shared memory, as many bytes ahead as the
+// ring holds (score_ring.cuh); warpgroups take them in turn and multiply (score_tile.cuh). A score
+// is summed over dimensions and heads in one order everywhere, so it depends on its row and key
+// alone.
 #pragma once
 
-#include "kernels/cuda/device.cuh"
-#include "kernels/ops/index_select.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/score_ring.cuh"
 
 namespace weft::cuda::scores {
 
-// The block table of a row, and of all rows that share a block with it.
-__device__ inline const int32_t* TableOf(const IndexScoresParams& p, int64_t row) {
-  return p.block_table + (p.table_of != nullptr ? p.table_of[row] * p.table_stride : 0);
+__device__ inline void MeetWorkers(int workers) {
+  asm volatile("bar.sync 1, %0;" ::"r"(workers) : "memory");
 }
 
-constexpr int kDim = 128;
-constexpr int kTile = 128;      // keys
-constexpr int kPiece = 16;      // keys that share one look at the block table
-constexpr int kStages = 4;      // tiles in shared memory
-constexpr int kMaxTiles = 256;  // of one block
-constexpr int kTileBytes = kTile * kDim * 2;
-constexpr int kPieces = kMaxTiles * kTile / kPiece;
-constexpr int kSharedBytes = kStages * kTileBytes + kPieces * 4;
-
-// Position of 16-byte chunk c of key k in a tile: so that 8 neighbouring keys lie in all banks.
-__device__ inline uint32_t At(int k, int c) {
-  return static_cast<uint32_t>(k * 256 + ((c ^ (k & 7)) * 16));
+// Adds a block's counts to the row's, and clears them.
+template <int kWorkers>
+__device__ void FlushBins(uint32_t* bins, uint32_t* to) {
+  for (int i = threadIdx.x; i < kScoreBins / 4; i += kWorkers) {
+    const uint4 four = reinterpret_cast<uint4*>(bins)[i];
+    if ((four.x | four.y | four.z | four.w) == 0) continue;
+    reinterpret_cast<uint4*>(bins)[i] = uint4{};
+    if (four.x != 0) atomicAdd(to + 4 * i, four.x);
+    if (four.y != 0) atomicAdd(to + 4 * i + 1, four.y);
+    if (four.z != 0) atomicAdd(to + 4 * i + 2, four.z);
+    if (four.w != 0) atomicAdd(to + 4 * i + 3, four.w);
+  }
 }
 
-// Queries of R rows as left operands, [tile of 16 heads][16 dimensions][registers] in the warps of
-// each row, by way of a free stage of the ring, two rows at a time.
-template <int kHeadTiles, int R>
-__device__ void LoadQueries(const IndexScoresParams& p, int64_t row0, uint8_t* stage,
-                            uint32_t (&a)[kHeadTiles][8][4]) {
-  constexpr int kRowBytes = kHeadTiles * 16 * kDim * 2;
-  const int lane = threadIdx.x % kWarp, own = threadIdx.x / kWarp / (8 / R);
-  const int64_t last = p.rows - 1;
-  for (int pair = 0; pair < R; pair += 2) {
-    if (pair > 0) __syncthreads();
-#pragma unroll 4
-    for (int i = threadIdx.x; i < (R == 1 ? 1 : 2) * kHeadTiles * 16 * 16; i += 256) {
-      const int h = i / 16 % (kHeadTiles * 16), chunk = i % 16, r = i / (kHeadTiles * 256);
-      const int64_t row = row0 + pair + r < last ? row0 + pair + r : last;
-      const float4* from =
-          reinterpret_cast<const float4*>(p.q + ((row * p.heads + h) * kDim + chunk * 8));
-      const float4 x = from[0], y = from[1];
-      *reinterpret_cast<uint4*>(stage + r * kRowBytes + At(h, chunk)) = {
-          PackBf16(x.x, x.y), PackBf16(x.z, x.w), PackBf16(y.x, y.y), PackBf16(y.z, y.w)};
+// One score of a row: in the block's counts when it takes one row, else in the row's.
+template <int R>
+__device__ void Count(const IndexScoresParams& p, uint8_t* bins, int64_t row, float score) {
+  const uint32_t bin = ScoreBin(OrderKey(score));
+  if constexpr (R == 1) {
+    atomicAdd(reinterpret_cast<uint32_t*>(bins) + bin, 1u);
+  } else {
+    atomicAdd(p.bins + row * kScoreBins + bin, 1u);
+  }
+}
+
+// A warp's part of a tile at `slot` (its first key): loads it, lets go of it, and scores it.
+template <typename S>
+__device__ void ScoreTile(const IndexScoresParams& p, uint8_t* shared, const Ring<S>& ring,
+                          int64_t row0, int slot) {
+  using T = Tile<S::kFp8>;
+  const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
+  const int first = threadIdx.x / kWarp % 4 * 16;
+  const int key = first + g + t % 2 * 8;  // the one that this lane may store
+  const uint8_t* tile = shared + S::kRingAt + ring.stage * T::kBytes;
+  AwaitPhase(ring.Full(), ring.parity);
+  uint32_t a[8][4];
+  LoadKeys<S::kFp8>(tile + first * T::kKeyBytes, g, t, a);
+  float scale = 1;
+  if constexpr (S::kFp8) scale = *reinterpret_cast<const float*>(tile + T::kScalesAt + 4 * key);
+  // Loads are not ordered before a later bulk copy to the same place by a barrier alone: that copy
+  // is of another proxy.
+  wgmma::Fence();
+  __syncwarp();
+  if (lane == 0) Arrive(ring.Empty());
+#pragma unroll 1
+  for (int r = 0; r < S::R; ++r) {
+    const auto visible =
+        static_cast<int>(reinterpret_cast<const int64_t*>(shared + S::kVisibleAt)[r]);
+    if (S::R > 1 && slot >= visible) continue;
+    const auto* weights = reinterpret_cast<const float*>(shared + S::kWeightsAt) + r * S::kHeads;
+    const uint32_t queries = SharedAddress(shared) + r * S::kHeads * kDim * 2;
+    const float2 both = Score<S::kHeads, S::kFp8>(a, queries, weights + 2 * t);
+    const float score = (t == 0 ? both.x : both.y) * scale;
+    if (t < 2 && slot + key < visible) {
+      p.scores[(row0 + r) * p.scores_stride + slot + key] = score;
+      if (p.bins != nullptr) Count<S::R>(p, shared + S::kBinsAt, row0 + r, score);
     }
-    __syncthreads();
-    if (own / 2 != pair / 2) continue;
-    const uint32_t at = SharedAddress(stage) + own % 2 * kRowBytes;
-#pragma unroll
-    for (int i = 0; i < kHeadTiles; ++i) {
-#pragma unroll
-      for (int k = 0; k < 8; ++k)
-        LoadTiles(at + At(16 * i + lane % 16, 2 * k + lane / 16), a[i][k]);
+    __syncwarp();
+  }
+}
+
+// What the warpgroups do with a block's tiles, each taking one in kGroups.
+template <typename S>
+__device__ void Work(const IndexScoresParams& p, uint8_t* shared, Ring<S> ring) {
+  auto* bins = reinterpret_cast<uint32_t*>(shared + S::kBinsAt);
+  auto* visible = reinterpret_cast<int64_t*>(shared + S::kVisibleAt);
+  const int own = threadIdx.x / 128;
+  ring.Advance(own);
+  int next = own;  // of the group's tiles, the first that is this warpgroup's
+  Walk<S::R> walk(p);
+  const bool one = walk.groups == 1;
+  if (!one) walk.BeginShare();
+  for (bool first = true; one ? first : walk.left > 0; walk.Next(), first = false) {
+    const int64_t row0 = int64_t{walk.group} * S::R;
+    if (!first) MeetWorkers(S::kWorkers);
+    if (threadIdx.x < S::R) {
+      const int64_t row = row0 + threadIdx.x;
+      visible[threadIdx.x] = row < p.rows ? p.visible[row] : 0;
+    }
+    LoadQueries<S::kHeads, S::R, S::kFp8, S::kWorkers>(
+        p, row0, threadIdx.x, shared, reinterpret_cast<float*>(shared + S::kWeightsAt));
+    wgmma::Fence();
+    MeetWorkers(S::kWorkers);
+    if (one) {
+      int64_t end = 0;
+      for (int r = 0; r < S::R; ++r) end = max(end, visible[r]);
+      walk.BeginSingle(static_cast<int>(end));
+    }
+    const int count = walk.Count();
+    for (; next < count; next += S::kGroups) {
+      ScoreTile<S>(p, shared, ring, row0, (walk.tile + next * walk.step) * kTile);
+      ring.Advance(S::kGroups);
+    }
+    next -= count;
+    if constexpr (S::R == 1) {
+      if (p.bins == nullptr) continue;
+      MeetWorkers(S::kWorkers);
+      FlushBins<S::kWorkers>(bins, p.bins + row0 * kScoreBins);
     }
   }
 }
 
-// Scores of 16 keys from `first` of a tile, two a lane group: out[0..1] for keys 2t, 2t+1,
-// out[2..3] for 8 + 2t, 8 + 2t+1; every lane of a quad column holds the sum over all heads.
-template <int kHeadTiles>
-__device__ void ScoreKeys(uint32_t tile, int first, const uint32_t (&a)[kHeadTiles][8][4],
-                          const float (&w)[kHeadTiles][2], float (&out)[4]) {
-  const int lane = threadIdx.x % kWarp;
-  float acc[2][kHeadTiles][4] = {};
-#pragma unroll
-  for (int c = 0; c < 16; c += 4) {
-    uint32_t b[2][4];
-    LoadTiles(tile + At(first + lane % 8, c + lane / 8), b[0]);
-    LoadTiles(tile + At(first + 8 + lane % 8, c + lane / 8), b[1]);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-#pragma unroll
-      for (int i = 0; i < kHeadTiles; ++i) {
-        const auto& x = a[i][c / 2 + half];
-#pragma unroll
-        for (int n = 0; n < 2; ++n) {
-          Mma(acc[n][i], x[0], x[1], x[2], x[3], b[n][2 * half], b[n][2 * half + 1]);
-        }
+template <typename S>
+__global__ void __launch_bounds__(S::kThreads, 1) Kernel(IndexScoresParams p) {
+  extern __shared__ uint8_t unaligned[];
+  uint8_t* shared = unaligned + (-SharedAddress(unaligned) & 1023u);
+  Ring<S> ring(SharedAddress(shared));
+  LetNextStart();
+  if (threadIdx.x >= S::kWorkers) {
+    const int lane = threadIdx.x % kWarp;
+    if (lane < S::kStages) {
+      BarrierInit(ring.barriers + 16 * lane, 1);
+      BarrierInit(ring.barriers + 16 * lane + 8, 4);
+    }
+    BarriersReady();
+    __syncwarp();
+    asm volatile("bar.arrive 2, %0;" ::"n"(S::kThreads) : "memory");
+    if (lane == 0) {
+      PrefetchL2(p.visible);
+      if (p.table_of != nullptr) PrefetchL2(p.table_of);
+    }
+    AwaitEarlier();
+    Carrier<S>(p, ring).Run();
+  } else {
+    if (S::R == 1 && p.bins != nullptr) {
+      for (int i = threadIdx.x; i < kScoreBins / 4; i += S::kWorkers) {
+        reinterpret_cast<uint4*>(shared + S::kBinsAt)[i] = uint4{};
       }
     }
-  }
-#pragma unroll
-  for (int n = 0; n < 2; ++n) {
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      float sum = 0;
-#pragma unroll
-      for (int i = 0; i < kHeadTiles; ++i) {
-        sum = fmaf(w[i][0], MaxNan(acc[n][i][j], 0.0f), sum);
-        sum = fmaf(w[i][1], MaxNan(acc[n][i][j + 2], 0.0f), sum);
-      }
-#pragma unroll
-      for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
-      out[2 * n + j] = sum;
-    }
-  }
-}
-
-template <int kHeadTiles, int R>
-__global__ void __launch_bounds__(256, 1) Kernel(IndexScoresParams p) {
-  extern __shared__ __align__(128) uint8_t shared[];
-  int32_t* slots = reinterpret_cast<int32_t*>(shared + kStages * kTileBytes);
-  const uint32_t ring = SharedAddress(shared);
-  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-
-  // The greatest visible count of the block's rows, and the block's share of its tiles.
-  const int64_t row0 = blockIdx.y * int64_t{R};
-  const int32_t* table = TableOf(p, row0);
-  int64_t end = 0;
-  for (int64_t r = row0; r < row0 + R && r < p.rows; ++r) {
-    end = p.visible[r] > end ? p.visible[r] : end;
-  }
-  const int64_t tiles = (end + kTile - 1) / kTile;
-  const int64_t begin_tile = tiles * blockIdx.x / gridDim.x;
-  const int count = static_cast<int>(tiles * (blockIdx.x + 1) / gridDim.x - begin_tile);
-  if (count == 0) return;
-
-  // First cache row of every piece of 16 keys; -1 past the end.
-  for (int i = threadIdx.x; i < count * (kTile / kPiece); i += 256) {
-    const int64_t slot = begin_tile * kTile + i * kPiece;
-    const int64_t P = p.keys.page_tokens;
-    slots[i] = slot < end ? static_cast<int32_t>(table[slot / P] * P + slot % P) : -1;
-  }
-  __syncthreads();
-  const auto load = [&](int tile) {
-    const int chunk = threadIdx.x % 16, k = threadIdx.x / 16;
-    const uint32_t to = ring + tile % kStages * kTileBytes;
-#pragma unroll
-    for (int i = 0; i < kTile / kPiece; ++i) {
-      const int32_t slot = slots[tile * (kTile / kPiece) + i];
-      const auto* from = static_cast<const uint16_t*>(p.keys.data) +
-                         (slot < 0 ? 0 : (int64_t{slot} + k) * kDim + chunk * 8);
-      CopyAsync(to + At(i * kPiece + k, chunk), from, slot < 0 ? 0 : 16);
-    }
-  };
-  for (int tile = 0; tile < kStages - 1; ++tile) {
-    if (tile < count) load(tile);
-    CopyCommit();
-  }
-
-  constexpr int kWarps = 8 / R;  // of a row
-  const int64_t row = row0 + warp / kWarps;
-  const bool live = row < p.rows;
-  const int64_t visible = live ? p.visible[row] : 0;
-  uint32_t a[kHeadTiles][8][4];
-  float w[kHeadTiles][2];
-  const int64_t safe_row = live ? row : row0;
-  LoadQueries<kHeadTiles, R>(p, row0, shared + (kStages - 1) * kTileBytes, a);
-#pragma unroll
-  for (int i = 0; i < kHeadTiles; ++i) {
-    w[i][0] = p.w[safe_row * p.heads + 16 * i + lane / 4];
-    w[i][1] = p.w[safe_row * p.heads + 16 * i + lane / 4 + 8];
-  }
-  for (int tile = 0; tile < count; ++tile) {
-    CopyWait<kStages - 2>();
-    __syncthreads();
-    if (tile + kStages - 1 < count) load(tile + kStages - 1);
-    CopyCommit();
-    for (int first = warp % kWarps * 16; first < kTile; first += kWarps * 16) {
-      const int64_t slot = (begin_tile + tile) * kTile + first;
-      if (slot >= visible) break;
-      float out[4];
-      ScoreKeys<kHeadTiles>(ring + tile % kStages * kTileBytes, first, a, w, out);
-      float* to = p.scores + row * p.scores_stride + slot;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int at = i / 2 * 8 + 2 * (lane % 4) + i % 2;
-        if (lane < 4 && slot + at < visible) to[at] = out[i];
-      }
-    }
+    asm volatile("bar.sync 2, %0;" ::"n"(S::kThreads) : "memory");
+    AwaitEarlier();
+    Work<S>(p, shared, ring);
   }
 }
 

@@ -72,6 +72,9 @@ __global__ void __launch_bounds__(kKeys* kRowsAt) PlainScoresKernel(IndexScoresP
       }
     }
     p.scores[row * p.scores_stride + first + threadIdx.x] = score;
+    if (p.bins != nullptr) {
+      atomicAdd(p.bins + row * kScoreBins + ScoreBin(OrderKey(score)), 1u);
+    }
   }
 }
 
@@ -88,31 +91,45 @@ void PlainScores(const IndexScoresParams& p, cudaStream_t stream) {
 
 // --- Scores on the tensor cores ----------------------------------------------------------------
 
-template <int kHeadTiles, int R>
+template <typename S>
 void TensorScores(const IndexScoresParams& p, const CudaContext& context) {
-  const auto kernel = scores::Kernel<kHeadTiles, R>;
-  WEFT_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                       scores::kSharedBytes));
-  const int64_t tiles = (p.scores_stride + scores::kTile - 1) / scores::kTile;
-  const int64_t row_groups = (p.rows + R - 1) / R;
-  int64_t shares = (context.sms() + row_groups - 1) / row_groups;
-  shares = std::max(std::min(shares, tiles), (tiles + scores::kMaxTiles - 1) / scores::kMaxTiles);
-  const dim3 grid(static_cast<unsigned>(shares), static_cast<unsigned>(row_groups));
-  kernel<<<grid, 256, scores::kSharedBytes, context.stream()>>>(p);
+  const auto kernel = scores::Kernel<S>;
+  WEFT_CUDA_CHECK(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kBytes));
+  const int64_t tiles =
+      (p.rows + S::R - 1) / S::R * ((p.scores_stride + scores::kTile - 1) / scores::kTile);
+  LaunchEarly(kernel, dim3(static_cast<unsigned>(std::min<int64_t>(context.sms(), tiles))),
+              dim3(S::kThreads), S::kBytes, context.stream(), p);
 }
 
-template <int kHeadTiles>
+// Warpgroups and tiles in the ring as measured on an H200.
+template <int kHeads, bool kFp8>
 void TensorScores(const IndexScoresParams& p, const CudaContext& context) {
-  if (p.rows == 1 || p.table_of != nullptr) return TensorScores<kHeadTiles, 1>(p, context);
-  if (p.rows == 2) return TensorScores<kHeadTiles, 2>(p, context);
-  if (p.rows <= 4) return TensorScores<kHeadTiles, 4>(p, context);
-  TensorScores<kHeadTiles, 8>(p, context);
+  using scores::Shape;
+  constexpr int kRing = kFp8 ? 12 : 6;
+  if (p.rows == 1 || p.table_of != nullptr) {
+    constexpr int64_t kShort = 32 << 10;  // keys; from there on conversions need the fourth group
+    if (kFp8 && kHeads == 64 && p.rows * p.scores_stride > kShort) {
+      return TensorScores<Shape<kHeads, 1, kFp8, kFp8 && kHeads == 64 ? 4 : 3, kRing>>(p, context);
+    }
+    return TensorScores<Shape<kHeads, 1, kFp8, 3, kRing>>(p, context);
+  }
+  if (p.rows == 2) return TensorScores<Shape<kHeads, 2, kFp8, 3, kRing>>(p, context);
+  if (p.rows <= 4) return TensorScores<Shape<kHeads, 4, kFp8, 3, kRing>>(p, context);
+  TensorScores<Shape<kHeads, 8, kFp8, 3, kRing / 2>>(p, context);
+}
+
+template <int kHeads>
+void TensorScores(const IndexScoresParams& p, const CudaContext& context) {
+  p.keys.dtype == DType::kF8E4M3 ? TensorScores<kHeads, true>(p, context)
+                                 : TensorScores<kHeads, false>(p, context);
 }
 
 bool FitsTensorScores(const IndexScoresParams& p) {
-  return p.keys.dtype == DType::kBF16 && p.keys.dim == scores::kDim &&
-         (p.heads == 16 || p.heads == 32 || p.heads == 64) &&
-         reinterpret_cast<uintptr_t>(p.q) % 16 == 0;
+  const auto aligned = [](const void* x) { return reinterpret_cast<uintptr_t>(x) % 16 == 0; };
+  return p.keys.dtype != DType::kF32 && p.keys.dim == scores::kDim &&
+         (p.heads == 16 || p.heads == 32 || p.heads == 64) && aligned(p.q) &&
+         aligned(p.keys.data) && p.scores_stride <= int64_t{1} << 30;
 }
 
 }  // namespace
@@ -132,11 +149,12 @@ void IndexScores(const IndexScoresParams& p, const Exec& exec) {
     piece.visible += row;
     if (p.table_of != nullptr) piece.table_of += row;
     piece.scores += row * p.scores_stride;
+    if (p.bins != nullptr) piece.bins += row * kScoreBins;
     const CudaContext& context = CudaContext::From(exec);
     if (!exec.exact && FitsTensorScores(p)) {
-      p.heads == 16   ? TensorScores<1>(piece, context)
-      : p.heads == 32 ? TensorScores<2>(piece, context)
-                      : TensorScores<4>(piece, context);
+      p.heads == 16   ? TensorScores<16>(piece, context)
+      : p.heads == 32 ? TensorScores<32>(piece, context)
+                      : TensorScores<64>(piece, context);
     } else if (p.keys.dtype == DType::kBF16) {
       PlainScores<uint16_t>(piece, context.stream());
     } else if (p.keys.dtype == DType::kF8E4M3) {

@@ -19,9 +19,11 @@ WEFT_HD uint32_t ScoreBin(uint32_t order_key) { return order_key >> (32 - kScore
 // Scores of rows that belong to one sequence, or on CUDA to several. Dot products are chains over
 // ascending dimension with lanes along keys; heads are added in ascending order by fma.
 //
-// On CUDA, unless exec.exact, bf16 keys of 128 dimensions with 16, 32 or 64 heads go to the tensor
-// cores. Queries are rounded to bf16 for them; products with keys are exact, sums fp32 in one order
-// of dimensions and of heads. A score depends on its row and key alone, here too.
+// On CUDA, unless exec.exact, bf16 and FP8 keys of 128 dimensions with 16, 32 or 64 heads go to the
+// tensor cores. Queries are rounded for them, to bf16 for bf16 keys and to 11 bits for FP8 keys
+// (fp16 over a power of two per head; numbers below 2^-27 of the head's greatest are off by up to
+// 2^-39 of it); products with keys are exact, sums fp32 in one order of dimensions and of heads. A
+// score depends on its row and key alone, here too.
 struct IndexScoresParams {
   int64_t rows = 0;
   int32_t heads = 0;         // Hi
@@ -33,9 +35,11 @@ struct IndexScoresParams {
   float* scores = nullptr;    // [rows, scores_stride]; entries past visible are untouched
   int64_t scores_stride = 0;  // >= the greatest visible, rounded up to a multiple of 16
   // CUDA alone: rows of several sequences; row r has the table block_table + table_of[r] *
-  // table_stride.
+  // table_stride. Table 0 is there and may be read, whoever has it.
   const int32_t* table_of = nullptr;  // [rows]; null: one table for all
   int64_t table_stride = 0;
+  // CUDA alone, for select_top: scores are also counted by ScoreBin of their order keys.
+  uint32_t* bins = nullptr;  // [rows, kScoreBins], zero before; null: not counted
 };
 
 // The foremost min(m, visible) of each row in the order of select/order.h (local slots ascend with
@@ -52,8 +56,7 @@ struct SelectTopParams {
   Item* excluded = nullptr;   // [rows], the first item left out; index -1 when none was
   // CUDA alone: the list, at items_stride, and the excluded item also go to the peers' inboxes.
   ListInbox inbox;
-  // CUDA alone: the row's scores counted by ScoreBin of their order keys, where whoever made them
-  // has done so already; zero afterwards.
+  // CUDA alone: what index_scores counted, all of the row's; zero afterwards.
   uint32_t* bins = nullptr;  // [rows, kScoreBins]; null: counted here
 };
 

@@ -111,23 +111,33 @@ inline std::vector<char> DeviceKeys(const Scores& s) {
   return bytes;
 }
 
-// The same bits twice.
+// Also checks the counts by bins.
 inline std::vector<float> RunScores(const Scores& s, bool exact) {
   const Device<float> q(s.q), w(s.w);
   const Device<float> out(std::vector<float>(static_cast<size_t>(s.rows * s.stride), 9.0f));
   const Device<char> keys(DeviceKeys(s));
   const Device<int32_t> table(s.table), table_of(s.table_of);
   const Device<int64_t> visible(s.visible);
+  std::vector<uint32_t> counts(static_cast<size_t>(s.rows * kScoreBins));
+  const Device<uint32_t> bins(counts);
   IndexScoresParams p{
       s.rows,       s.heads,        q.data(),   w.data(), {keys.data(), s.dtype, s.page, s.dim},
       table.data(), visible.data(), out.data(), s.stride};
   if (!s.table_of.empty()) p.table_of = table_of.data();
   p.table_stride = s.table_stride;
   CudaOps()->index_scores(p, Context().exec(exact));
-  const std::vector<float> once = out.Host();
+  const std::vector<float> uncounted = out.Host();
+  p.bins = bins.data();
   CudaOps()->index_scores(p, Context().exec(exact));
   const std::vector<float> scores = out.Host();
-  Check(BitsDiffer(once, scores, static_cast<size_t>(s.stride)), "once and again");
+  for (int64_t r = 0; r < s.rows; ++r) {
+    for (int64_t i = 0; i < s.visible[static_cast<size_t>(r)]; ++i) {
+      const uint32_t key = OrderKey(scores[static_cast<size_t>(r * s.stride + i)]);
+      ++counts[static_cast<size_t>(r * kScoreBins + ScoreBin(key))];
+    }
+  }
+  Check(bins.Host() == counts, "counts by bins");
+  Check(BitsDiffer(uncounted, scores, static_cast<size_t>(s.stride)), "with bins and without");
   return scores;
 }
 

@@ -214,3 +214,73 @@ GPU_TEST("select_top over long rows") {
               std::vector<int64_t>(rows, 60000), std::vector<int32_t>(rows, 2048), "many rows");
   }
 }
+
+// --- Both kernels ------------------------------------------------------------------------------
+
+namespace {
+
+// Rows of one sequence in pages of 64 keys.
+void CheckBoth(Random* random, const std::vector<int64_t>& visible, int32_t heads, int32_t dim,
+               DType dtype) {
+  const auto rows = static_cast<int64_t>(visible.size());
+  const int64_t n = (*std::max_element(visible.begin(), visible.end()) + 63) / 64 * 64;
+  std::vector<int32_t> pages(static_cast<size_t>(n / 64));
+  std::iota(pages.rbegin(), pages.rend(), 0);
+  const std::vector<float> values = random->Floats(n * dim);
+  std::vector<uint16_t> narrow;
+  for (float x : values) narrow.push_back(ref::ToBf16(x));
+  const Device<float> wide_keys(values), q(random->Floats(rows * heads * dim)),
+      w(random->Floats(rows * heads));
+  const Device<uint16_t> narrow_keys(narrow);
+  const Device<int32_t> table(pages);
+  const Device<int64_t> ends(visible);
+  const Device<float> scores(std::vector<float>(static_cast<size_t>(rows * n)));
+  const Device<uint32_t> bins(std::vector<uint32_t>(static_cast<size_t>(rows * kScoreBins)));
+  void* keys = dtype == DType::kBF16 ? static_cast<void*>(narrow_keys.data())
+                                     : static_cast<void*>(wide_keys.data());
+  IndexScoresParams scoring{
+      rows,         heads,       q.data(),      w.data(), {keys, dtype, 64, dim},
+      table.data(), ends.data(), scores.data(), n};
+  scoring.bins = bins.data();
+  const std::string where = "rows " + std::to_string(rows) + " heads " + std::to_string(heads) +
+                            " n " + std::to_string(visible[0]);
+  for (int32_t m : {5, 700}) {
+    CudaOps()->index_scores(scoring, Context().exec());
+    const std::vector<float> host = scores.Host();
+    Check(bins.Host() == BinsOf(host, visible), where + ": bins");
+    const std::vector<int32_t> depth(visible.size(), m);
+    const Selected blank{std::vector<Item>(static_cast<size_t>(rows * 700)),
+                         std::vector<Item>(visible.size()), std::vector<int32_t>(visible.size())};
+    Selected want = blank;
+    SelectTopParams p{rows,
+                      host.data(),
+                      n,
+                      visible.data(),
+                      depth.data(),
+                      want.items.data(),
+                      700,
+                      want.counts.data(),
+                      want.excluded.data(),
+                      {}};
+    ref::SelectTop(p);
+    const Device<int32_t> dm(depth), counts(blank.counts);
+    const Device<Item> items(blank.items), excluded(blank.excluded);
+    p = {rows,          scores.data(),   n, ends.data(), dm.data(), items.data(), 700,
+         counts.data(), excluded.data(), {}};
+    p.bins = bins.data();
+    CudaOps()->select_top(p, Context().exec());
+    Check(Different({items.Host(), excluded.Host(), counts.Host()}, want, 700), where);
+  }
+}
+
+}  // namespace
+
+GPU_TEST("select_top takes the counts of index_scores") {
+  Random random(7);
+  CheckBoth(&random, {300, 299, 64, 0}, 3, 40, DType::kF32);
+  CheckBoth(&random, {9000}, 64, 128, DType::kBF16);
+  if (TheSession().small) return;
+  CheckBoth(&random, {70001}, 32, 128, DType::kBF16);
+  CheckBoth(&random, {5000, 5001, 5002}, 16, 128, DType::kBF16);
+  CheckBoth(&random, {4000, 4001, 4002, 4003, 4004, 4005, 4006, 4007, 4008}, 64, 128, DType::kBF16);
+}

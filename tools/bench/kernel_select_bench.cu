@@ -9,7 +9,7 @@ namespace weft::bench {
 
 namespace {
 
-// Scores by the upper bits of their order keys, as select_top may be told them: bins [rows,
+// Scores by the upper bits of their order keys, as index_scores counts them: bins [rows,
 // kScoreBins], a row of blocks each.
 __global__ void CountKernel(const float* scores, int64_t n, uint32_t* bins) {
   const float* row = scores + blockIdx.y * n;
@@ -37,7 +37,7 @@ class ScoresBench {
   }
 
   // `sequences`: rows of so many, each the last of its own N keys; else all of one.
-  void Run(int32_t heads, int64_t rows, bool sequences, int64_t n, int calls) {
+  void Run(int32_t heads, int64_t rows, bool sequences, int64_t n, bool counted, int calls) {
     const Array<float> q(rows * heads * kDim), w(rows * heads), scores(rows * n), exact(n);
     q.Fill(3);
     w.Fill(4, 0.01f, 0.02f);
@@ -47,10 +47,12 @@ class ScoresBench {
     if (!sequences) std::iota(ends.begin(), ends.end(), n - rows + 1);
     const Array<int64_t> visible(ends);
     const Array<int32_t> table_of(tables);
+    const Array<uint32_t> bins(std::vector<uint32_t>(static_cast<size_t>(rows) * kScoreBins));
     IndexScoresParams p{rows,          heads,          q.data(),      w.data(), Cache(),
                         table_.data(), visible.data(), scores.data(), n};
     if (sequences || rows == 1) p.table_of = table_of.data();  // as in decode steps
     p.table_stride = n / kPage;
+    if (counted) p.bins = bins.data();
     const int64_t keys = sequences ? rows * n : n;
     const auto op = [&](int i) {
       IndexScoresParams call = p;
@@ -59,7 +61,7 @@ class ScoresBench {
     };
     op(0);
     std::vector<float> got = scores.Host();
-    bool right = true;
+    bool right = !counted || bins.Host() == Counted(got, ends, n);
     for (const int64_t row : {int64_t{0}, rows - 1}) {
       IndexScoresParams one = p;
       one.rows = 1;
@@ -68,6 +70,7 @@ class ScoresBench {
       one.visible += row;
       if (p.table_of != nullptr) one.table_of += row;
       one.scores = exact.data();
+      one.bins = nullptr;
       CudaOps()->index_scores(one, bench_.context().exec(true));
       std::vector<float> want = exact.Host();
       want.resize(static_cast<size_t>(ends[static_cast<size_t>(row)]));
@@ -77,7 +80,8 @@ class ScoresBench {
     double pairs = 0;
     for (int64_t end : ends) pairs += static_cast<double>(end);
     bench_.Run("index_scores " + std::string(Name(dtype_)) + " heads " + std::to_string(heads) +
-                   " rows " + std::to_string(rows) + (sequences ? " apart" : "") + " N " + Size(n),
+                   " rows " + std::to_string(rows) + (sequences ? " apart" : "") + " N " + Size(n) +
+                   (counted ? " bins" : ""),
                right, static_cast<double>(keys * KeyBytes()) + pairs * 4, pairs * heads * kDim * 2,
                calls, op);
   }
@@ -98,6 +102,18 @@ class ScoresBench {
     std::shuffle(pages.begin(), pages.end(), std::mt19937_64(2));
     return pages;
   }
+  static std::vector<uint32_t> Counted(const std::vector<float>& scores,
+                                       const std::vector<int64_t>& ends, int64_t n) {
+    std::vector<uint32_t> bins(ends.size() * kScoreBins);
+    for (size_t r = 0; r < ends.size(); ++r) {
+      for (int64_t i = 0; i < ends[r]; ++i) {
+        const float score = scores[r * static_cast<size_t>(n) + static_cast<size_t>(i)];
+        ++bins[r * kScoreBins + ScoreBin(OrderKey(score))];
+      }
+    }
+    return bins;
+  }
+
   Bench& bench_;
   const DType dtype_;
   const Array<uint8_t> keys_;
@@ -110,19 +126,20 @@ void IndexScores(Bench* bench) {
   for (const DType dtype : {DType::kBF16, DType::kF8E4M3}) {
     ScoresBench scores(bench, dtype);
     for (const int32_t heads : {64, 32}) {
-      for (int64_t n = 16 << 10; n <= 1 << 20; n *= n == 16 << 10 ? 4 : 2) {
-        scores.Run(heads, 1, false, n, ScoresBench::Calls(n));
+      for (const bool counted : {false, true}) {
+        for (int64_t n = 16 << 10; n <= 1 << 20; n *= n == 16 << 10 ? 4 : 2) {
+          scores.Run(heads, 1, false, n, counted, ScoresBench::Calls(n));
+        }
       }
     }
     for (int64_t rows : {8, 32, 128}) {
       for (int64_t n : {4 << 10, 32 << 10, 128 << 10}) {
-        if (rows * n <= 4 << 20) scores.Run(64, rows, true, n, ScoresBench::Calls(rows * n));
+        if (rows * n <= 4 << 20) scores.Run(64, rows, true, n, true, ScoresBench::Calls(rows * n));
       }
     }
-    if (dtype != DType::kBF16) continue;  // of the plain kernel
-    scores.Run(64, 2, false, 128 << 10, 8);
-    scores.Run(64, 4, false, 128 << 10, 8);
-    scores.Run(64, 2048, false, 32 << 10, 1);
+    scores.Run(64, 2, false, 128 << 10, false, 8);
+    scores.Run(64, 4, false, 128 << 10, false, 8);
+    scores.Run(64, 2048, false, 32 << 10, false, 1);
   }
 }
 
@@ -143,7 +160,7 @@ bool SelectedRight(const std::vector<float>& scores, int64_t n, int32_t m,
   return right;
 }
 
-// One case over sets of scores [rows, n] in turn; with bins, also told what is counted before.
+// One case over sets of scores [rows, n] in turn; with bins, also given what index_scores counts.
 void SelectCase(Bench* bench, const Array<float>& scores, int64_t pool, int64_t rows, int64_t n,
                 int32_t m, bool counted, const std::string& what) {
   const int64_t sets = pool / (rows * n);
