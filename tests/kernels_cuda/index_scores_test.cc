@@ -175,3 +175,20 @@ GPU_TEST("NaN keys reach their own scores only, and those beyond visible reach n
     }
   }
 }
+
+GPU_TEST("queries of zeros score zero, and one NaN reaches its row's scores only") {
+  Random random(9);
+  for (const DType dtype : {DType::kBF16, DType::kF8E4M3}) {
+    Scores s = Make(&random, {100, 100, 100}, 32, 128, 64, dtype);
+    std::fill(s.q.begin(), s.q.begin() + 32 * 128, 0.0f);
+    s.q[(32 + 5) * 128 + 77] = kNan;
+    const std::vector<float> got = RunScores(s, false);
+    bool zero = true, nan = true, finite = true;
+    for (size_t i = 0; i < 100; ++i) {
+      zero = zero && got[i] == 0;
+      nan = nan && std::isnan(got[static_cast<size_t>(s.stride) + i]);
+      finite = finite && std::isfinite(got[static_cast<size_t>(2 * s.stride) + i]);
+    }
+    Check(zero && nan && finite, Name(dtype));
+  }
+}
