@@ -86,13 +86,15 @@ class Chunk {
     }
     CopyCommit();
   }
-  // The bits of four scores; 0 for those that are not there.
+  // The bits of four scores; 0 for those that are not there. By what is left rather than by Count:
+  // its clamped value, compared with 4, ptxas 13.0 takes for 4 where nothing is left, and so reads
+  // behind the last score.
   __device__ uint4 Read(int v) const {
     const auto* at = reinterpret_cast<const uint32_t*>(scores_ + At(v));
-    const int n = Count(v);
-    if (aligned_ && n == 4) return __ldcg(reinterpret_cast<const uint4*>(at));
-    return {n > 0 ? __ldcg(at) : 0, n > 1 ? __ldcg(at + 1) : 0, n > 2 ? __ldcg(at + 2) : 0,
-            n > 3 ? __ldcg(at + 3) : 0};
+    const int left = size_ - At(v);
+    if (aligned_ && left >= 4) return __ldcg(reinterpret_cast<const uint4*>(at));
+    return {left > 0 ? __ldcg(at) : 0, left > 1 ? __ldcg(at + 1) : 0, left > 2 ? __ldcg(at + 2) : 0,
+            left > 3 ? __ldcg(at + 3) : 0};
   }
   __device__ static void ToKeys(int n, uint32_t (&bits)[4]) {
 #pragma unroll

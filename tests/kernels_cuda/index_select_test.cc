@@ -190,6 +190,11 @@ GPU_TEST("select_top over long rows") {
   Random random(6);
   if (TheSession().small) {
     CheckLong(random.Floats(20000), "random");
+    // A block each, which is too long for shared memory.
+    for (int64_t n : {20000, 20003}) {
+      CheckRows(random.Floats(65 * n), std::vector<int64_t>(65, n), std::vector<int32_t>(65, 2048),
+                "many rows");
+    }
     return;
   }
   ForPatterns(16384, &random, CheckLong);
