@@ -15,6 +15,28 @@ namespace weft::server {
 namespace {
 
 constexpr size_t kLongestLine = 64 << 10;  // what is longer comes in parts
+constexpr ssize_t kPipeHolds = 1 << 20;    // at most, by the system's default
+
+// Closes what is not taken.
+class Pipe {
+ public:
+  ~Pipe() {
+    for (const int end : ends_) {
+      if (end >= 0) close(end);
+    }
+  }
+  bool Open() { return pipe2(ends_, O_CLOEXEC) == 0; }
+  int out() const { return ends_[0]; }
+  int in() const { return ends_[1]; }
+  int TakeOut() { return std::exchange(ends_[0], -1); }
+  int TakeIn() { return std::exchange(ends_[1], -1); }
+  void CloseIn() {
+    if (in() >= 0) close(TakeIn());
+  }
+
+ private:
+  int ends_[2] = {-1, -1};
+};
 
 // Whether the child has ended; it stays to be waited for.
 bool HasEnded(pid_t pid) {
@@ -24,21 +46,22 @@ bool HasEnded(pid_t pid) {
 }
 
 // Until the other end is closed or the child has ended: what outlives it, as a rank that hangs in
-// its driver does, may hold the other end for ever.
+// its driver does, may hold the other end, and print to it, for ever.
 void TellLines(pid_t child, int fd, const ChildProcess::Listener& listener) {
   constexpr int kLookMs = 200;
   std::string text;
   char buffer[4096];
-  while (true) {
+  ssize_t late = 0;  // bytes read since the end
+  while (late < kPipeHolds) {
     const bool ended = HasEnded(child);  // looked at first: what it printed is there then
     pollfd ready{fd, POLLIN, 0};
-    if (poll(&ready, 1, ended ? 0 : kLookMs) <= 0) {
-      if (ended) break;
-      continue;
-    }
+    const int readable = poll(&ready, 1, ended ? 0 : kLookMs);
+    if (readable == 0 && ended) break;
+    if (readable <= 0) continue;  // nothing yet, or a signal
     const ssize_t size = read(fd, buffer, sizeof buffer);
     if (size < 0 && errno == EINTR) continue;
     if (size <= 0) break;
+    if (ended) late += size;
     text.append(buffer, static_cast<size_t>(size));
     size_t begin = 0;
     for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
@@ -66,36 +89,31 @@ std::unique_ptr<ChildProcess> ChildProcess::Start(const std::vector<std::string>
   std::vector<char*> pointers;
   for (const std::string& arg : argv) pointers.push_back(const_cast<char*>(arg.c_str()));
   pointers.push_back(nullptr);
-  int life[2];
-  int errors[2];
-  int output[2] = {-1, -1};
-  if (pipe2(life, O_CLOEXEC) != 0 || pipe2(errors, O_CLOEXEC) != 0 ||
-      (listener && pipe2(output, O_CLOEXEC) != 0)) {
+  Pipe life, errors, output;
+  if (!life.Open() || !errors.Open() || (listener && !output.Open())) {
     *error = std::string("no pipe for a child process: ") + std::strerror(errno);
     return nullptr;
   }
   const pid_t pid = fork();
   if (pid == 0) {
-    RunGuardian({pointers.data(), life[0], errors[1], output[1], static_cast<int>(grace.count())});
+    RunGuardian(
+        {pointers.data(), life.out(), errors.in(), output.in(), static_cast<int>(grace.count())});
   }
   int code = pid < 0 ? errno : 0;
-  close(life[0]);
-  close(errors[1]);
-  if (listener) close(output[1]);
-  while (read(errors[0], &code, sizeof code) < 0 && errno == EINTR) {
+  errors.CloseIn();
+  output.CloseIn();
+  while (read(errors.out(), &code, sizeof code) < 0 && errno == EINTR) {
   }
-  close(errors[0]);
   if (code != 0) {
-    close(life[1]);
-    if (listener) close(output[0]);
+    life.CloseIn();  // the guardian ends
     if (pid > 0) waitpid(pid, nullptr, 0);
     *error = "cannot run '" + argv[0] + "': " + std::strerror(code);
     return nullptr;
   }
   std::unique_ptr<ChildProcess> child(new ChildProcess);
   child->guardian_ = pid;
-  child->life_fd_ = life[1];
-  child->waiter_ = std::thread([process = child.get(), fd = output[0],
+  child->life_fd_ = life.TakeIn();
+  child->waiter_ = std::thread([process = child.get(), fd = output.TakeOut(),
                                 listener = std::move(listener)] { process->Wait(fd, listener); });
   return child;
 }

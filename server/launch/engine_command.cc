@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <sstream>
 #include <thread>
 
@@ -24,6 +25,17 @@ namespace fs = std::filesystem;
 bool IsProgram(const fs::path& path) {
   std::error_code ignored;
   return fs::is_regular_file(path, ignored) && access(path.c_str(), X_OK) == 0;
+}
+
+// Whether mpirun will put more ranks on a host than it has slots.
+bool Oversubscribes(const std::vector<std::string>& mpirun_args) {
+  const char* always = std::getenv("OMPI_MCA_rmaps_base_oversubscribe");
+  if (always != nullptr && std::regex_match(always, std::regex("[1-9][0-9]*|true|yes|enabled")))
+    return true;
+  // As an option of its own, or of --map-by (":OVERSUBSCRIBE").
+  static const std::regex asks("(^|.*[^o])oversubscribe.*", std::regex::icase);
+  return std::any_of(mpirun_args.begin(), mpirun_args.end(),
+                     [](const std::string& word) { return std::regex_match(word, asks); });
 }
 
 }  // namespace
@@ -60,14 +72,8 @@ std::string HostFileMistake(const Options& options) {
   std::stringstream text;
   text << file.rdbuf();
   if (!file) return "--hostfile: '" + options.hostfile + "' cannot be read";
-  const auto oversubscribes = [](const std::string& argument) {
-    return argument.find("oversubscribe") != std::string::npos;
-  };
-  const char* always = std::getenv("OMPI_MCA_rmaps_base_oversubscribe");
-  const bool oversubscribe =
-      always != nullptr ||
-      std::any_of(options.mpirun_args.begin(), options.mpirun_args.end(), oversubscribes);
-  const std::string mistake = CheckHosts(ParseHostFile(text.str()), options.ranks, oversubscribe);
+  const std::string mistake =
+      CheckHosts(ParseHostFile(text.str()), options.ranks, Oversubscribes(options.mpirun_args));
   return mistake.empty() ? "" : "--hostfile: '" + options.hostfile + "' " + mistake;
 }
 

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <regex>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -57,6 +58,7 @@ int64_t Slots(const std::vector<HostLine>& lines) {
   for (const HostLine& line : lines) ++times[line.host];
   int64_t slots = 0;
   for (const HostLine& line : lines) {
+    if (!line.understood) return std::numeric_limits<int64_t>::max();  // mpirun will say
     if (line.slots) {
       slots += *line.slots;
     } else if (times[line.host] > 1) {
@@ -73,12 +75,15 @@ int64_t Slots(const std::vector<HostLine>& lines) {
 }  // namespace
 
 std::vector<HostLine> ParseHostFile(const std::string& text) {
-  static const std::regex number("(slots|max_slots)=([0-9]{1,9})");
+  static const std::regex equals("\\s*=\\s*"), setting("([^=]+)=(.*)"), number("[0-9]{1,9}");
+  static const std::set<std::string> of_slots = {"slots", "count", "cpu"};
+  static const std::set<std::string> of_most = {"max_slots", "max-slots", "slots_max",
+                                                "slots-max", "count_max", "count-max"};
   std::vector<HostLine> lines;
   std::istringstream rows(text);
   for (std::string row; std::getline(rows, row);) {
     row.erase(std::min(row.find('#'), row.size()));
-    row = std::regex_replace(row, std::regex("\\s*=\\s*"), "=");
+    row = std::regex_replace(row, equals, "=");
     std::istringstream words(row);
     HostLine line;
     if (!(words >> line.host)) continue;
@@ -86,9 +91,13 @@ std::vector<HostLine> ParseHostFile(const std::string& text) {
     std::optional<int> most;
     std::smatch match;
     for (std::string word; words >> word;) {
-      if (std::regex_match(word, match, number)) {
-        (match[1] == "slots" ? line.slots : most) = std::stoi(match[2]);
+      if (!std::regex_match(word, match, setting)) continue;
+      const bool known = of_slots.contains(match[1]) || of_most.contains(match[1]);
+      if (!known || !std::regex_match(match[2].str(), number)) {
+        line.understood = false;
+        continue;
       }
+      (of_slots.contains(match[1]) ? line.slots : most) = std::stoi(match[2]);
     }
     if (!line.slots) line.slots = most;  // as mpirun does
     lines.push_back(line);
@@ -102,6 +111,16 @@ std::string CheckHosts(const std::vector<HostLine>& lines, int ranks, bool overs
     return "its first line must be this machine, where rank 0 runs and weft-server connects to it; "
            "got '" +
            lines.front().host + "'";
+  }
+  for (const HostLine& line : lines) {
+    const bool twice = std::any_of(lines.begin(), lines.end(), [&](const HostLine& other) {
+      return &other != &line && other.host == line.host;
+    });
+    if (twice && line.slots) {
+      return "names '" + line.host +
+             "' more than once and its slots too, which mpirun refuses: one line a host, slots=N "
+             "being its ranks";
+    }
   }
   const int64_t slots = Slots(lines);
   if (oversubscribe || slots >= ranks) return "";

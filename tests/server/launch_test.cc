@@ -165,6 +165,12 @@ TEST_CASE("a host file must begin here and have the slots") {
   CHECK_THAT(check("localhost\nlocalhost\n", 3), Contains("has 2 slots for 3"));
   CHECK(check("localhost slots=1\n192.0.2.7\n", 4000).empty());  // only that host knows its cores
   CHECK_THAT(check("localhost\n", 100000), Contains(" slots for 100000 ranks"));
+  CHECK(check("localhost count=3", 3).empty());
+  CHECK_THAT(check("localhost cpu=3", 4), Contains("has 3 slots for 4"));
+  CHECK_THAT(check("localhost slots_max=3", 4), Contains("has 3 slots for 4"));
+  CHECK(check("localhost user=me\n", 100000).empty());  // mpirun knows what it means
+  CHECK_THAT(check("localhost slots=1\nlocalhost slots=2\n", 3),
+             Contains("names 'localhost' more than once and its slots too"));
   CHECK_THAT(check("", 1), Contains("names no host"));
   CHECK_THAT(check("# localhost\n", 1), Contains("names no host"));
   CHECK_THAT(check("192.0.2.7 slots=4\nlocalhost slots=4", 4),
@@ -268,6 +274,15 @@ TEST_CASE("a host file that cannot do is a failure to start before mpirun runs")
   CHECK_FALSE(fs::exists(bench.folder.path() / "mpirun.log"));
   bench.options.mpirun_args = {"--oversubscribe"};
   CHECK(HostFileMistake(bench.options).empty());
+  bench.options.mpirun_args = {"--map-by", ":OVERSUBSCRIBE"};
+  CHECK(HostFileMistake(bench.options).empty());
+  bench.options.mpirun_args = {"--nooversubscribe"};
+  CHECK_THAT(HostFileMistake(bench.options), Contains("has 2 slots for 4 ranks"));
+  setenv("OMPI_MCA_rmaps_base_oversubscribe", "0", 1);
+  CHECK_THAT(HostFileMistake(bench.options), Contains("has 2 slots for 4 ranks"));
+  setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
+  CHECK(HostFileMistake(bench.options).empty());
+  unsetenv("OMPI_MCA_rmaps_base_oversubscribe");
   WriteFile(bench.options.hostfile, "");
   CHECK_THAT(HostFileMistake(bench.options), Contains("names no host"));
 }
