@@ -46,9 +46,9 @@ int ClaimedShards(const std::string& file) {
   return count;
 }
 
-bool HasControl(const std::string& text) {
-  return std::any_of(text.begin(), text.end(),
-                     [](unsigned char c) { return c < ' ' || c == 0x7f; });
+bool IsPrintable(const std::string& text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](unsigned char c) { return c >= ' ' && c < 0x7f; });
 }
 
 }  // namespace
@@ -74,9 +74,10 @@ void CheckpointFolder::OpenIndexed(const std::string& index_path) {
   std::set<std::string> files;
   for (const auto& [name, file] : map->items()) {
     const std::string path = file.is_string() ? file.get<std::string>() : "";
-    if (path.empty() || path.find('/') != std::string::npos || HasControl(path)) {
+    if (path.empty() || path.find('/') != std::string::npos || !IsPrintable(path)) {
       throw ModelError(index_path + ": tensor '" + ShownText(name) +
-                       "': must name a file of this folder, got " + Shown(file));
+                       "': must name a file of this folder, in printable ASCII, got " +
+                       Shown(file));
     }
     files.insert(path);
   }
@@ -105,7 +106,11 @@ void CheckpointFolder::OpenListed() {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(dir_, error)) {
     const std::string file = entry.path().filename().string();
-    if (file.starts_with("model-") && file.ends_with(".safetensors")) files.push_back(file);
+    if (!file.starts_with("model-") || !file.ends_with(".safetensors")) continue;
+    if (!IsPrintable(file)) {
+      throw ModelError(dir_ + ": the name of '" + ShownText(file) + "' must be printable ASCII");
+    }
+    files.push_back(file);
   }
   if (error) throw ModelError(dir_ + ": cannot be read: " + error.message());
   if (files.empty()) {

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <filesystem>
 
+#include "engine/model/mapped_file.h"
 #include "engine/model/model_error.h"
-#include "engine/model/safetensors.h"
 #include "engine/model/shown.h"
 
 namespace weft {

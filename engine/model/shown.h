@@ -1,5 +1,6 @@
 // How names and values of a file are shown in messages: what a stranger wrote into a checkpoint
-// must not be able to steer a terminal or forge a line of the log.
+// must not be able to steer a terminal or forge a line of the log. (The same as
+// server/text/shown.h, which may not be shared.)
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,5 +1,6 @@
 // How values of a file are shown in messages: what a stranger wrote into a checkpoint must not be
-// able to steer a terminal or forge a line of the log.
+// able to steer a terminal or forge a line of the log. (The same as
+// engine/model/shown.h, which may not be shared.)
 #pragma once
 
 #include <nlohmann/json.hpp>

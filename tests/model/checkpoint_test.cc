@@ -191,10 +191,19 @@ TEST_CASE("an index that does not fit its shards") {
   test::WriteSafetensors(dir / "s1.safetensors", {{"a", {"U8", {1}, "1"}}});
   CHECK_THAT(with_index(R"({"weight_map": {"a": "../s1.safetensors"}})"),
              Contains("tensor 'a'") && Contains("file of this folder"));
+  CHECK_THAT(with_index("{\"weight_map\": {\"a\": \"\xc2\x9b.safetensors\"}}"),  // C1: CSI
+             Contains("printable ASCII, got \"\\u009b.safetensors\""));
   CHECK_THAT(with_index(R"({"weight_map": {"a": "s1.safetensors", "b": "s2.safetensors"}})"),
              Contains("s2.safetensors: shard named by the index is missing"));
   CHECK_THAT(with_index(R"({"weight_map": {"a": "s1.safetensors", "b": "s1.safetensors"}})"),
              Contains("s1.safetensors: tensor 'b'") && Contains("not in this file"));
+}
+
+TEST_CASE("a shard's file name cannot steer a terminal") {
+  const test::TempDir dir;
+  test::WriteSafetensors(dir / "model-\x1b[2J.safetensors", {{"a", {"U8", {1}, "1"}}});
+  CHECK_THAT(ErrorOf([&] { CheckpointFolder folder(dir.path()); }),
+             Contains("the name of 'model-\\u001b[2J.safetensors' must be printable ASCII"));
 }
 
 TEST_CASE("a truncated shard of the demo model") {
