@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <random>
 #include <stdexcept>
 
 #include "engine/rpc/generate_stream.h"
@@ -48,6 +49,11 @@ v1::SelectionMode ToProto(SelectionMode mode) {
       return v1::DENSE;
   }
   return v1::SELECTION_MODE_UNSPECIFIED;
+}
+
+uint64_t RandomNumber() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
 }
 
 class EngineService final : public v1::Engine::CallbackService {
@@ -111,6 +117,7 @@ class EngineService final : public v1::Engine::CallbackService {
     info->set_last_step_age_seconds(state.last_step_age_seconds);
     info->set_rows_read(state.rows_read);
     info->set_query_layers(state.query_layers);
+    info->set_start(start_);
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
     return reactor;
@@ -185,6 +192,7 @@ class EngineService final : public v1::Engine::CallbackService {
 
   Engine* engine_;
   const EngineIdentity identity_;
+  const uint64_t start_ = RandomNumber();
   RequestRegistry requests_;
 };
 

@@ -26,7 +26,8 @@ std::optional<Difference> FirstDifference(const engine::v1::Admitted& before,
 // "" when the engine can go on with the request, else why not.
 std::string WhyUnfit(const EngineNeeds& needs, const engine::v1::EngineInfo& info);
 
-// In what two engines of one model differ, as "placement 'x' and 'y', K 4 and 8"; "" when alike.
+// In what two engines of one model differ, as "placement 'x' and 'y', index_topk '4' and '8'"; ""
+// when alike.
 std::string Unlike(const engine::v1::EngineInfo& a, const engine::v1::EngineInfo& b);
 
 }  // namespace weft::server

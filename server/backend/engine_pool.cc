@@ -30,17 +30,24 @@ EnginePool::EnginePool(size_t size,
 std::string EnginePool::Judge(size_t i, const engine::v1::EngineInfo* info) {
   std::string why = info == nullptr ? "" : refuse_(*info);
   const std::lock_guard lock(members_mutex_);
-  members_[i] = {links_[i]->state().target, nullptr};
+  Member& own = members_[i];
+  own.target = links_[i]->state().target;
+  own.info = nullptr;
   if (info == nullptr || !why.empty()) return why;
+  bool alone = true;
   for (const Member& member : members_) {
     if (member.info == nullptr) continue;
+    alone = false;
     const std::string &here = member.info->defaults().model(), &there = info->defaults().model();
     if (here == there) continue;
-    return fmt::format(
-        "the engine serves another model (fingerprint '{}') than the one at {} ('{}'), and "
-        "replicas must serve the same",
-        there, member.target, here);
+    own.refusal = {info->start(),
+                   fmt::format("the engine serves another model (fingerprint '{}') than the one at "
+                               "{} ('{}'), and replicas must serve the same",
+                               there, member.target, here)};
+    return own.refusal->why;
   }
+  if (alone && own.refusal && own.refusal->start == info->start()) return own.refusal->why;
+  own.refusal.reset();
   members_[i].info = std::make_shared<engine::v1::EngineInfo>(*info);
   for (size_t j = 0; j < members_.size(); ++j) {
     if (j == i || members_[j].info == nullptr) continue;

@@ -183,6 +183,7 @@ Status FakeEngine::GetInfo(grpc::ServerContext*, const engine::v1::GetInfoReques
                            engine::v1::EngineInfo* reply) {
   *reply = info();
   reply->set_running(running_);
+  reply->set_start(start_);
   return Status::OK;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <grpcpp/grpcpp.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -89,6 +90,8 @@ class FakeEngine final : public engine::v1::Engine::Service {
   std::vector<engine::v1::GenerateRequest> requests_;
   std::set<int> asked_for_;
   std::set<std::string> aborted_;
+  static inline std::atomic<uint64_t> starts_{0};
+  const uint64_t start_ = uint64_t(getpid()) << 32 | ++starts_;
   std::atomic<int> running_{0};
   std::atomic<int> started_{0};
   std::atomic<int> cancelled_{0};
