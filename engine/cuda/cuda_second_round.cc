@@ -9,13 +9,13 @@ namespace weft {
 
 void CudaSelector::RunSecondRound(const float* q, const float* w, const IndexCache& keys) {
   // The flag of the layer; rows are asked for only where there are any.
-  if (ToHost(first_failed_.data(), 1).front() == 0x7F7F7F7F) return;
+  if (ToHost(first_failed_.data(), 1).front() == kNoneFailed) return;
   const std::vector<int32_t> flags = ToHost(failed_.data(), device_->picks);
   std::vector<int32_t> failed;
   for (size_t s = 0; s < flags.size(); ++s) {
     if (flags[s] != 0) failed.push_back(static_cast<int32_t>(s));
   }
-  WEFT_CUDA_CHECK(cudaMemsetAsync(first_failed_.data(), 0x7F, sizeof(int32_t), context_->stream()));
+  ClearFailed();
   second_.back() = failed;
   const auto F = static_cast<int64_t>(failed.size());
   WEFT_CUDA_CHECK(cudaMemcpyAsync(round_rows_.Get(F), failed.data(),

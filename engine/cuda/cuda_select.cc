@@ -111,7 +111,7 @@ void CudaSelector::Begin(const Batch& batch, const DeviceBatch& device, int64_t 
 
 void CudaSelector::Start() {
   const DeviceBatch& device = *device_;
-  WEFT_CUDA_CHECK(cudaMemsetAsync(first_failed_.data(), 0x7F, sizeof(int32_t), context_->stream()));
+  ClearFailed();
   WEFT_CUDA_CHECK(cudaMemcpyAsync(counts_.data(), device.counts,
                                   static_cast<size_t>(device.tokens) * sizeof(int32_t),
                                   cudaMemcpyDeviceToDevice, context_->stream()));

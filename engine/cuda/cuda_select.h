@@ -77,13 +77,18 @@ class CudaSelector {
   void Resume(int layer);
 
  private:
+  static constexpr int32_t kNoneFailed = 0x7F7F7F7F;  // no layer; four bytes alike, for a memset
+
   void PickAll(int layer, const float* q, const float* w, const IndexCache& keys);
   size_t TileEnd(size_t begin) const;
   IndexScoresParams Scoring(size_t begin, size_t end, const float* q, const float* w,
                             const IndexCache& keys);
   void ShowScores(int layer, size_t begin, size_t end, int64_t stride);
   void Override(int layer);
+
+  // cuda_select_figures.cc, with Collect to Resume above
   void Record();
+  void ClearFailed();
 
   // cuda_unite.cc
   void Unite(int layer);

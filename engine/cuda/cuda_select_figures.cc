@@ -29,9 +29,14 @@ void CudaSelector::Collect() {
       cudaMemcpyAsync(host, united_.data(), bytes, cudaMemcpyDeviceToHost, context_->stream()));
 }
 
+void CudaSelector::ClearFailed() {
+  WEFT_CUDA_CHECK(cudaMemsetAsync(first_failed_.data(), kNoneFailed & 0xFF, sizeof(int32_t),
+                                  context_->stream()));
+}
+
 int32_t CudaSelector::FirstFailed() const {
   const int32_t first = *reinterpret_cast<const int32_t*>(host_figures_.data());
-  return first == 0x7F7F7F7F ? INT32_MAX : first;
+  return first == kNoneFailed ? INT32_MAX : first;
 }
 
 int64_t CudaSelector::UnitedOf(size_t layer) const {

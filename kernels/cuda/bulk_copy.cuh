@@ -12,7 +12,7 @@ namespace weft::cuda {
 __device__ inline void BarrierInit(uint32_t at, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
 }
-// Barriers just made can be seen by copies; before the __syncthreads that others wait at.
+// Barriers just made can be seen by copies; before the barrier that others wait at.
 __device__ inline void BarriersReady() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -23,7 +23,7 @@ __device__ inline void ArriveExpecting(uint32_t at, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes)
                : "memory");
 }
-// Until the phase of this parity has ended; a new barrier's phase 0 has not.
+// Until the phase of this parity has ended. A new barrier's phase 0 has not; parity 1 passes.
 __device__ inline void AwaitPhase(uint32_t at, uint32_t parity) {
   asm volatile(
       "{.reg .pred p;\n"
@@ -40,7 +40,7 @@ __device__ inline void BulkCopy(uint32_t to, const void* from, int bytes, uint32
       "l"(from), "r"(bytes), "r"(barrier)
       : "memory");
 }
-// On its way to the L2 cache, where it is seen as it is by then; p is any address of an array.
+// A hint, which needs no wait for who writes there: later loads see later writes all the same.
 __device__ inline void PrefetchL2(const void* p) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }

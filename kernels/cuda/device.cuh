@@ -35,6 +35,13 @@ __device__ inline uint32_t PackBf16(float low, float high) {
   return packed;
 }
 
+// The same of fp16.
+__device__ inline uint32_t PackHalf(float low, float high) {
+  uint32_t packed;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+
 // --- Reductions --------------------------------------------------------------------------------
 
 __device__ inline float WarpSum(float x) {

@@ -12,6 +12,18 @@ __device__ inline float Widen(uint8_t x) {
   return __half2float(__half(__nv_cvt_fp8_to_halfraw(x, __NV_E4M3)));
 }
 
+// The e4m3 numbers of the low and the high half of a word as fp16.
+__device__ inline uint2 WidenToHalf(uint32_t word) {
+  uint2 wide;
+  asm("{.reg .b16 low, high;\n"
+      "mov.b32 {low, high}, %2;\n"
+      "cvt.rn.f16x2.e4m3x2 %0, low;\n"
+      "cvt.rn.f16x2.e4m3x2 %1, high;}"
+      : "=r"(wide.x), "=r"(wide.y)
+      : "r"(word));
+  return wide;
+}
+
 // n numbers by one warp: e4m3 of x over the scale, which is returned: the greatest magnitude, at
 // least 1e-4, over 448. A NaN among them makes it NaN; then every number reads back as NaN.
 __device__ inline float StoreRow(const float* x, int n, uint8_t* out, int lane) {

@@ -12,14 +12,25 @@
 
 namespace weft::cuda::scores {
 
-__device__ inline void MeetWorkers(int workers) {
-  asm volatile("bar.sync 1, %0;" ::"r"(workers) : "memory");
+// Named barriers, besides that of __syncthreads: among the consumers, and of all threads once the
+// ring's barriers are made.
+constexpr int kConsumersBarrier = 1, kRingBarrier = 2;
+__device__ inline void SyncConsumers(int threads) {
+  asm volatile("bar.sync %0, %1;" ::"n"(kConsumersBarrier), "r"(threads) : "memory");
+}
+template <int kThreads>
+__device__ void ArriveRingMade() {
+  asm volatile("bar.arrive %0, %1;" ::"n"(kRingBarrier), "n"(kThreads) : "memory");
+}
+template <int kThreads>
+__device__ void AwaitRingMade() {
+  asm volatile("bar.sync %0, %1;" ::"n"(kRingBarrier), "n"(kThreads) : "memory");
 }
 
 // Adds a block's counts to the row's, and clears them.
-template <int kWorkers>
+template <int kConsumers>
 __device__ void FlushBins(uint32_t* bins, uint32_t* to) {
-  for (int i = threadIdx.x; i < kScoreBins / 4; i += kWorkers) {
+  for (int i = threadIdx.x; i < kScoreBins / 4; i += kConsumers) {
     const uint4 four = reinterpret_cast<uint4*>(bins)[i];
     if ((four.x | four.y | four.z | four.w) == 0) continue;
     reinterpret_cast<uint4*>(bins)[i] = uint4{};
@@ -77,9 +88,9 @@ __device__ void ScoreTile(const IndexScoresParams& p, uint8_t* shared, const Rin
   }
 }
 
-// What the warpgroups do with a block's tiles, each taking one in kGroups.
+// What the warpgroups do with a block's tiles, each taking one in kWarpgroups.
 template <typename S>
-__device__ void Work(const IndexScoresParams& p, uint8_t* shared, Ring<S> ring) {
+__device__ void Consume(const IndexScoresParams& p, uint8_t* shared, Ring<S> ring) {
   auto* bins = reinterpret_cast<uint32_t*>(shared + S::kBinsAt);
   auto* visible = reinterpret_cast<int64_t*>(shared + S::kVisibleAt);
   const int own = threadIdx.x / 128;
@@ -90,30 +101,30 @@ __device__ void Work(const IndexScoresParams& p, uint8_t* shared, Ring<S> ring) 
   if (!one) walk.BeginShare();
   for (bool first = true; one ? first : walk.left > 0; walk.Next(), first = false) {
     const int64_t row0 = int64_t{walk.group} * S::R;
-    if (!first) MeetWorkers(S::kWorkers);
+    if (!first) SyncConsumers(S::kConsumers);
     if (threadIdx.x < S::R) {
       const int64_t row = row0 + threadIdx.x;
       visible[threadIdx.x] = row < p.rows ? p.visible[row] : 0;
     }
-    LoadQueries<S::kHeads, S::R, S::kFp8, S::kWorkers>(
+    LoadQueries<S::kHeads, S::R, S::kFp8, S::kConsumers>(
         p, row0, threadIdx.x, shared, reinterpret_cast<float*>(shared + S::kWeightsAt));
     wgmma::Fence();
-    MeetWorkers(S::kWorkers);
+    SyncConsumers(S::kConsumers);
     if (one) {
       int64_t end = 0;
       for (int r = 0; r < S::R; ++r) end = max(end, visible[r]);
       walk.BeginSingle(static_cast<int>(end));
     }
     const int count = walk.Count();
-    for (; next < count; next += S::kGroups) {
+    for (; next < count; next += S::kWarpgroups) {
       ScoreTile<S>(p, shared, ring, row0, (walk.tile + next * walk.step) * kTile);
-      ring.Advance(S::kGroups);
+      ring.Advance(S::kWarpgroups);
     }
     next -= count;
     if constexpr (S::R == 1) {
       if (p.bins == nullptr) continue;
-      MeetWorkers(S::kWorkers);
-      FlushBins<S::kWorkers>(bins, p.bins + row0 * kScoreBins);
+      SyncConsumers(S::kConsumers);
+      FlushBins<S::kConsumers>(bins, p.bins + row0 * kScoreBins);
     }
   }
 }
@@ -124,7 +135,7 @@ __global__ void __launch_bounds__(S::kThreads, 1) Kernel(IndexScoresParams p) {
   uint8_t* shared = unaligned + (-SharedAddress(unaligned) & 1023u);
   Ring<S> ring(SharedAddress(shared));
   LetNextStart();
-  if (threadIdx.x >= S::kWorkers) {
+  if (threadIdx.x >= S::kConsumers) {
     const int lane = threadIdx.x % kWarp;
     if (lane < S::kStages) {
       BarrierInit(ring.barriers + 16 * lane, 1);
@@ -132,22 +143,22 @@ __global__ void __launch_bounds__(S::kThreads, 1) Kernel(IndexScoresParams p) {
     }
     BarriersReady();
     __syncwarp();
-    asm volatile("bar.arrive 2, %0;" ::"n"(S::kThreads) : "memory");
+    ArriveRingMade<S::kThreads>();
     if (lane == 0) {
       PrefetchL2(p.visible);
       if (p.table_of != nullptr) PrefetchL2(p.table_of);
     }
     AwaitEarlier();
-    Carrier<S>(p, ring).Run();
+    Producer<S>(p, ring).Run();
   } else {
     if (S::R == 1 && p.bins != nullptr) {
-      for (int i = threadIdx.x; i < kScoreBins / 4; i += S::kWorkers) {
+      for (int i = threadIdx.x; i < kScoreBins / 4; i += S::kConsumers) {
         reinterpret_cast<uint4*>(shared + S::kBinsAt)[i] = uint4{};
       }
     }
-    asm volatile("bar.sync 2, %0;" ::"n"(S::kThreads) : "memory");
+    AwaitRingMade<S::kThreads>();
     AwaitEarlier();
-    Work<S>(p, shared, ring);
+    Consume<S>(p, shared, ring);
   }
 }
 

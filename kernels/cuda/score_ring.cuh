@@ -13,16 +13,16 @@ __device__ inline const int32_t* TableOf(const IndexScoresParams& p, int64_t row
 }
 
 // What a block is made of.
-template <int kHeads_, int R_, bool kFp8_, int kGroups_, int kStages_>
+template <int kHeads_, int R_, bool kFp8_, int kWarpgroups_, int kStages_>
 struct Shape {
   static constexpr int kHeads = kHeads_, R = R_;
   static constexpr bool kFp8 = kFp8_;
-  static constexpr int kGroups = kGroups_;  // warpgroups that multiply
-  static constexpr int kStages = kStages_;  // tiles in the ring
-  static constexpr int kWorkers = kGroups * 128, kThreads = kWorkers + kWarp;
+  static constexpr int kWarpgroups = kWarpgroups_;  // warpgroups that multiply
+  static constexpr int kStages = kStages_;          // tiles in the ring
+  static constexpr int kConsumers = kWarpgroups * 128, kThreads = kConsumers + kWarp;
   // A stage is always the same warpgroup's: one that has not taken a stage's tile yet would take
   // the parity of a later one for its own.
-  static_assert(kStages % kGroups == 0);
+  static_assert(kStages % kWarpgroups == 0);
 
   // Shared memory, from a multiple of 1024.
   static constexpr int kWeightsAt = R * kHeads * kDim * 2;
@@ -118,9 +118,9 @@ struct Ring {
 // Brings a block's tiles, by one warp. A lane looks where a piece of keys lies, which is a whole
 // tile where pages consist of such; the warp's lanes together look so many tiles ahead.
 template <typename S>
-class Carrier {
+class Producer {
  public:
-  __device__ Carrier(const IndexScoresParams& params, const Ring<S>& ring)
+  __device__ Producer(const IndexScoresParams& params, const Ring<S>& ring)
       : p_(params),
         P_(static_cast<uint32_t>(p_.keys.page_tokens)),
         pieces_(P_ % kTile == 0 ? 1 : 4),

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/fp8.cuh"
 #include "kernels/cuda/wgmma.cuh"
 #include "kernels/ops/index_select.h"
 
@@ -35,23 +36,6 @@ __device__ uint32_t QueryAt(int h, int d) {
   const int chunk = step % 4 * 2 + high;
   return static_cast<uint32_t>(step / 4 * kHeads * 128 + h * 128 + ((chunk ^ (h % 8)) << 4) +
                                4 * t);
-}
-
-__device__ inline uint32_t PackHalf(float low, float high) {
-  uint32_t packed;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  return packed;
-}
-// The e4m3 numbers of the low and the high half of a word as fp16.
-__device__ inline uint2 WidenToHalf(uint32_t word) {
-  uint2 wide;
-  asm("{.reg .b16 low, high;\n"
-      "mov.b32 {low, high}, %2;\n"
-      "cvt.rn.f16x2.e4m3x2 %0, low;\n"
-      "cvt.rn.f16x2.e4m3x2 %1, high;}"
-      : "=r"(wide.x), "=r"(wide.y)
-      : "r"(word));
-  return wide;
 }
 
 // The power of two that brings a head's greatest magnitude to 2^13 .. 2^14: products with e4m3 stay
@@ -117,7 +101,7 @@ __device__ void LoadKeys(const uint8_t* keys, int g, int t, uint32_t (&a)[8][4])
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
         if constexpr (kFp8) {
-          const uint2 wide = WidenToHalf(words[j]);
+          const uint2 wide = fp8::WidenToHalf(words[j]);
           a[4 * i + j][half] = wide.x;
           a[4 * i + j][2 + half] = wide.y;
         } else {
@@ -134,58 +118,6 @@ __device__ void LoadKeys(const uint8_t* keys, int g, int t, uint32_t (&a)[8][4])
   }
 }
 
-// d[64, kHeads] = or += a[64, 16] b[kHeads, 16]^T, a in registers; fp16 or bf16.
-template <int kHeads, bool kFp8>
-__device__ void Multiply(float (&d)[kHeads / 2], const uint32_t (&a)[4], uint64_t b, bool add) {
-#define WEFT_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define WEFT_AB "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add))
-#define WEFT_MMA16(type)                                                         \
-  asm volatile(                                                                  \
-      "{.reg .pred p; setp.ne.b32 p, %13, 0;\n"                                  \
-      "wgmma.mma_async.sync.aligned.m64n16k16.f32." type "." type                \
-      " {%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9, %10, %11}, %12, p, 1, 1, 0;}" \
-      : WEFT_D4(0), WEFT_D4(4)                                                   \
-      : WEFT_AB)
-#define WEFT_MMA32(type)                                                          \
-  asm volatile(                                                                   \
-      "{.reg .pred p; setp.ne.b32 p, %21, 0;\n"                                   \
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type                 \
-      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, " \
-      "{%16, %17, %18, %19}, %20, p, 1, 1, 0;}"                                   \
-      : WEFT_D4(0), WEFT_D4(4), WEFT_D4(8), WEFT_D4(12)                           \
-      : WEFT_AB)
-#define WEFT_MMA64(type)                                                                        \
-  asm volatile(                                                                                 \
-      "{.reg .pred p; setp.ne.b32 p, %37, 0;\n"                                                 \
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                               \
-      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                \
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, "             \
-      "%31}, {%32, %33, %34, %35}, %36, p, 1, 1, 0;}"                                           \
-      : WEFT_D4(0), WEFT_D4(4), WEFT_D4(8), WEFT_D4(12), WEFT_D4(16), WEFT_D4(20), WEFT_D4(24), \
-        WEFT_D4(28)                                                                             \
-      : WEFT_AB)
-#define WEFT_EITHER(mma) \
-  if constexpr (kFp8) {  \
-    mma("f16");          \
-  } else {               \
-    mma("bf16");         \
-  }
-  static_assert(kHeads == 16 || kHeads == 32 || kHeads == 64);
-  if constexpr (kHeads == 16) {
-    WEFT_EITHER(WEFT_MMA16)
-  } else if constexpr (kHeads == 32) {
-    WEFT_EITHER(WEFT_MMA32)
-  } else {
-    WEFT_EITHER(WEFT_MMA64)
-  }
-#undef WEFT_EITHER
-#undef WEFT_MMA16
-#undef WEFT_MMA32
-#undef WEFT_MMA64
-#undef WEFT_AB
-#undef WEFT_D4
-}
-
 // Scores of a lane's keys g and g + 8 against the queries at shared address `queries`, in all four
 // lanes of g; weights: of heads 2 t, 2 t + 1 and on.
 template <int kHeads, bool kFp8>
@@ -195,7 +127,7 @@ __device__ float2 Score(const uint32_t (&a)[8][4], uint32_t queries, const float
 #pragma unroll
   for (int step = 0; step < 8; ++step) {
     const uint32_t at = queries + step / 4 * kHeads * 128 + step % 4 * 32;
-    Multiply<kHeads, kFp8>(d, a[step], wgmma::Operand(at, 1024, 0), step > 0);
+    wgmma::MmaRegisters<kHeads, kFp8>(d, a[step], wgmma::Operand(at, 1024, 0), step > 0);
   }
   wgmma::Commit();
   wgmma::Wait();

@@ -86,9 +86,8 @@ class Chunk {
     }
     CopyCommit();
   }
-  // The bits of four scores; 0 for those that are not there. By what is left rather than by Count:
-  // its clamped value, compared with 4, ptxas 13.0 takes for 4 where nothing is left, and so reads
-  // behind the last score.
+  // The bits of four scores; 0 for those that are not there. Count(v) == 4 would not do: where
+  // nothing is left, ptxas 13.0 takes the clamped 0 for 4 and loads 16 bytes behind the last score.
   __device__ uint4 Read(int v) const {
     const auto* at = reinterpret_cast<const uint32_t*>(scores_ + At(v));
     const int left = size_ - At(v);

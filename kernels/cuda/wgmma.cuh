@@ -1,4 +1,5 @@
-// Tensor core products of one warpgroup (wgmma): operands in shared memory, sums in registers.
+// Tensor core products of one warpgroup (wgmma): operands in shared memory, the left one in
+// registers where it is said, sums in registers.
 //
 // Operands lie in blocks of [rows][64 bf16], 128 bytes a row, 16-byte chunk c of row r at chunk
 // c ^ (r % 8) (the 128-byte swizzle); blocks start at multiples of 1024 bytes. Written by ordinary
@@ -56,6 +57,58 @@ __device__ inline void Mma256(float (&d)[128], uint64_t a, uint64_t b) {
       : WEFT_D16(0), WEFT_D16(16), WEFT_D16(32), WEFT_D16(48), WEFT_D16(64), WEFT_D16(80),
         WEFT_D16(96), WEFT_D16(112)
       : "l"(a), "l"(b));
+}
+
+// d[64, kColumns] = or += a[64, 16] b[kColumns, 16]^T with a in registers; fp16 or bf16. Lane (g,
+// t) of warp w gives of rows 16 w + g and + 8 columns 2 t, 2 t + 1, then of both 8 + 2 t, 9 + 2 t.
+template <int kColumns, bool kHalf>
+__device__ void MmaRegisters(float (&d)[kColumns / 2], const uint32_t (&a)[4], uint64_t b,
+                             bool add) {
+#define WEFT_AB "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add))
+#define WEFT_MMA16(type)                                                         \
+  asm volatile(                                                                  \
+      "{.reg .pred p; setp.ne.b32 p, %13, 0;\n"                                  \
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32." type "." type                \
+      " {%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9, %10, %11}, %12, p, 1, 1, 0;}" \
+      : WEFT_D4(0), WEFT_D4(4)                                                   \
+      : WEFT_AB)
+#define WEFT_MMA32(type)                                                          \
+  asm volatile(                                                                   \
+      "{.reg .pred p; setp.ne.b32 p, %21, 0;\n"                                   \
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type                 \
+      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, " \
+      "{%16, %17, %18, %19}, %20, p, 1, 1, 0;}"                                   \
+      : WEFT_D4(0), WEFT_D4(4), WEFT_D4(8), WEFT_D4(12)                           \
+      : WEFT_AB)
+#define WEFT_MMA64(type)                                                                        \
+  asm volatile(                                                                                 \
+      "{.reg .pred p; setp.ne.b32 p, %37, 0;\n"                                                 \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                               \
+      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                \
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, "             \
+      "%31}, {%32, %33, %34, %35}, %36, p, 1, 1, 0;}"                                           \
+      : WEFT_D4(0), WEFT_D4(4), WEFT_D4(8), WEFT_D4(12), WEFT_D4(16), WEFT_D4(20), WEFT_D4(24), \
+        WEFT_D4(28)                                                                             \
+      : WEFT_AB)
+#define WEFT_EITHER(mma) \
+  if constexpr (kHalf) { \
+    mma("f16");          \
+  } else {               \
+    mma("bf16");         \
+  }
+  static_assert(kColumns == 16 || kColumns == 32 || kColumns == 64);
+  if constexpr (kColumns == 16) {
+    WEFT_EITHER(WEFT_MMA16)
+  } else if constexpr (kColumns == 32) {
+    WEFT_EITHER(WEFT_MMA32)
+  } else {
+    WEFT_EITHER(WEFT_MMA64)
+  }
+#undef WEFT_EITHER
+#undef WEFT_MMA16
+#undef WEFT_MMA32
+#undef WEFT_MMA64
+#undef WEFT_AB
 }
 
 #undef WEFT_D4

@@ -109,8 +109,10 @@ void TensorScores(const IndexScoresParams& p, const CudaContext& context) {
   constexpr int kRing = kFp8 ? 12 : 6;
   if (p.rows == 1 || p.table_of != nullptr) {
     constexpr int64_t kShort = 32 << 10;  // keys; from there on conversions need the fourth group
-    if (kFp8 && kHeads == 64 && p.rows * p.scores_stride > kShort) {
-      return TensorScores<Shape<kHeads, 1, kFp8, kFp8 && kHeads == 64 ? 4 : 3, kRing>>(p, context);
+    if constexpr (kFp8 && kHeads == 64) {
+      if (p.rows * p.scores_stride > kShort) {
+        return TensorScores<Shape<kHeads, 1, kFp8, 4, kRing>>(p, context);
+      }
     }
     return TensorScores<Shape<kHeads, 1, kFp8, 3, kRing>>(p, context);
   }

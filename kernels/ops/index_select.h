@@ -22,7 +22,7 @@ WEFT_HD uint32_t ScoreBin(uint32_t order_key) { return order_key >> (32 - kScore
 // On CUDA, unless exec.exact, bf16 and FP8 keys of 128 dimensions with 16, 32 or 64 heads go to the
 // tensor cores. Queries are rounded for them, to bf16 for bf16 keys and to 11 bits for FP8 keys
 // (fp16 over a power of two per head; numbers below 2^-27 of the head's greatest are off by up to
-// 2^-39 of it); products with keys are exact, sums fp32 in one order of dimensions and of heads. A
+// 2^-38 of it); products with keys are exact, sums fp32 in one order of dimensions and of heads. A
 // score depends on its row and key alone, here too.
 struct IndexScoresParams {
   int64_t rows = 0;
@@ -35,7 +35,7 @@ struct IndexScoresParams {
   float* scores = nullptr;    // [rows, scores_stride]; entries past visible are untouched
   int64_t scores_stride = 0;  // >= the greatest visible, rounded up to a multiple of 16
   // CUDA alone: rows of several sequences; row r has the table block_table + table_of[r] *
-  // table_stride. Table 0 is there and may be read, whoever has it.
+  // table_stride. Table 0 must be there even if no row has it: it is looked at ahead.
   const int32_t* table_of = nullptr;  // [rows]; null: one table for all
   int64_t table_stride = 0;
   // CUDA alone, for select_top: scores are also counted by ScoreBin of their order keys.
