@@ -212,14 +212,17 @@ Status Engine::CheckQueue(const EngineRequest& request) const {
   const double until_one_ends = request_seconds_ / std::max(1, state_.running);
   const auto hint = static_cast<int64_t>(std::clamp(std::ceil(until_one_ends), 1.0, 600.0));
   const std::string more = n > 1 ? ", this would be " + std::to_string(n) + " more" : "";
-  const std::string limit = all ? std::to_string(waiting_) + " wait" + more + "; at most " +
-                                      std::to_string(most) + " may wait (--max-waiting)"
-                                : std::to_string(of_client) + " of this client wait" + more +
-                                      "; at most " + std::to_string(most_of_client) +
-                                      " of one may wait (--max-waiting-per-client)";
+  const std::string limit =
+      all ? std::to_string(waiting_) + " wait" + more + "; at most " +
+                std::to_string(limits_.max_waiting) + " may wait (--max-waiting)"
+          : std::to_string(of_client) + " of this client wait" + more + "; at most " +
+                std::to_string(limits_.max_waiting_per_client) +
+                " of one may wait (--max-waiting-per-client)";
+  const std::string beside =
+      back > 0 ? ", and " + std::to_string(back) + " more that come back (--max-sequences)" : "";
   return {Code::kResourceExhausted,
-          std::to_string(state_.running) + " requests run and " + limit + ": try again in " +
-              std::to_string(hint) + " s",
+          std::to_string(state_.running) + " requests run and " + limit + beside +
+              ": try again in " + std::to_string(hint) + " s",
           1000 * hint};
 }
 

@@ -53,8 +53,8 @@ Status NotReady(const EngineLink::State& engine) {
 
 Status TooManyWait() {
   return Status(StatusCode::RESOURCE_EXHAUSTED,
-                "the engine is being restarted, and too many requests wait for it: try again in "
-                "1 s");
+                "no engine can take the request now, and too many others wait for one: try again "
+                "in 1 s");
 }
 
 // When to try again, in ms, after a refusal at this door; 0: no advice.
@@ -255,7 +255,10 @@ class InferenceService final : public Methods {
     if (!best.ready) {
       const bool may_come = frontend_->engines.MayCome(
           [&](const engine::v1::EngineInfo& info) { return why_not(info).empty(); });
-      if (!may_come || !frontend_->room.open()) return InvalidArgument(why_not(*engine->info));
+      if (!may_come || !frontend_->room.open()) {
+        const std::string why = why_not(*engine->info);  // "": it was there a moment ago
+        return why.empty() ? NotReady(best) : InvalidArgument(why);
+      }
       if (frontend_->room.full()) return TooManyWait();
     }
     *engine = std::move(best);

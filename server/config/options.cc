@@ -57,11 +57,13 @@ std::string Changed(const CLI::App& app) {
 // What passed the check of a number. "": none by default.
 nlohmann::json Number(const std::string& text) {
   if (text.empty()) return nullptr;
-  int64_t whole = 0;
   const char* end = text.data() + text.size();
+  int64_t whole = 0;
   const auto [last, error] = std::from_chars(text.data(), end, whole);
-  return error == std::errc() && last == end ? nlohmann::json(whole)
-                                             : nlohmann::json(std::stod(text));
+  if (error == std::errc() && last == end) return whole;
+  double number = 0;
+  std::from_chars(text.data(), end, number);
+  return number;
 }
 
 nlohmann::json ToJson(const std::string& text, Kind kind) {

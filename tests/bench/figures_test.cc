@@ -85,7 +85,7 @@ TEST_CASE("bench: the parts of TTFT are of requests that one engine answered") {
   CHECK(run.prefill.max == 500);
   CHECK(run.front_end.p50 == 125);
   CHECK(ToJson(run)["replayed"] == 1);
-  const std::string note = "  1 requests replayed on another engine: not in the parts of TTFT\n";
+  const std::string note = "  1 requests went on after a loss: not in the parts of TTFT\n";
   CHECK_THAT(ToText(run), Catch::Matchers::Contains(note));
   answers[1].complete.set_replays(0);
   CHECK_THAT(ToText(FiguresOf("load", answers, 0, 0)), !Catch::Matchers::Contains("replayed"));

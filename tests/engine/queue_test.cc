@@ -96,8 +96,12 @@ TEST_CASE("engine: choices to come count in the queue and resumed streams have a
   CHECK(submit(1).code == Code::kResourceExhausted);
   // As many as may run come back beside those who wait, and no more.
   int back = 0;
-  while (submit(1, false, /*resumed=*/true).ok()) ++back;
+  Status last = Status::Ok();
+  while ((last = submit(1, false, /*resumed=*/true)).ok()) ++back;
   CHECK(back == 4);
+  CHECK_THAT(last.message, Catch::Matchers::Contains(
+                               "at most 4 may wait (--max-waiting), and 4 more that come back "
+                               "(--max-sequences): try again"));
   CHECK(fake.engine.State().waiting == 10);
   fake.Drain();
   CHECK(submit(8).ok());

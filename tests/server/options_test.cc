@@ -66,6 +66,7 @@ TEST_CASE("options: the options in force are typed JSON") {
   CHECK(given["mpirun-arg"] == std::vector<std::string>{"7"});
   CHECK(given["page-tokens"] == 128);
   CHECK(given["mpirun"] == "12");  // a text that looks like a number
+  CHECK(config({"--max-step-ms", "1e-320"})["max-step-ms"] == 1e-320);  // which std::stod refuses
   CHECK(config({"--engine", "a:1,b:2"})["engine"] == std::vector<std::string>{"a:1", "b:2"});
 }
 

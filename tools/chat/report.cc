@@ -4,15 +4,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tools/client/went_on.h"
+
 namespace weft::chat {
 namespace {
 
+using client::WentOn;
 using nlohmann::ordered_json;
-
-// The engine's times are then those of the last one, whose prefill read earlier output too.
-bool WentOn(const v1::Complete& complete) {
-  return complete.replays() > 0 || complete.resumes() > 0;
-}
 
 // Without any token, until the end.
 double FirstToken(const Outcome& outcome) {

@@ -6,11 +6,13 @@
 #include <numeric>
 
 #include "tools/cli/values.h"
+#include "tools/client/went_on.h"
 
 namespace weft::bench {
 namespace {
 
 using cli::Format;
+using client::WentOn;
 using nlohmann::ordered_json;
 
 const char* CodeName(grpc::StatusCode code) {
@@ -39,10 +41,6 @@ struct Values {
   std::vector<double> ttft, tpot, itl, e2e, queue, prefill, front_end, way;
 };
 
-bool WentOn(const Answer& answer) {
-  return answer.complete.replays() > 0 || answer.complete.resumes() > 0;
-}
-
 void Take(const Answer& answer, Values* values) {
   values->e2e.push_back(1e3 * (answer.end - answer.due));
   if (answer.at.empty()) return;
@@ -53,8 +51,7 @@ void Take(const Answer& answer, Values* values) {
     values->tpot.push_back(1e3 * (answer.at.back() - answer.at.front()) /
                            static_cast<double>(answer.ids.size() - 1));
   }
-  // After a replay the engine's times are the last engine's, and no parts of this TTFT.
-  if (WentOn(answer)) return;
+  if (WentOn(answer.complete)) return;  // the engine's times are no parts of this TTFT
   const v1::Timings& timings = answer.complete.timings();
   const double queue = 1e3 * timings.queue_seconds();
   const double prefill = 1e3 * timings.prefill_seconds();
@@ -119,7 +116,7 @@ RunFigures FiguresOf(const std::string& load, const std::vector<Answer>& answers
     run.cached_tokens += answer.complete.usage().cached_tokens();
     run.output_tokens += answer.complete.usage().output_tokens();
     run.good += IsGood(answer, slo_ttft, slo_itl);
-    run.replayed += WentOn(answer);
+    run.replayed += WentOn(answer.complete);
     Take(answer, &values);
   }
   if (!answers.empty()) run.seconds = end - begin;
@@ -192,7 +189,7 @@ std::string ToText(const RunFigures& run) {
   }
   text += ToText("TPOT", run.tpot) + ToText("ITL", run.itl) + ToText("E2E", run.e2e);
   if (run.replayed > 0) {
-    text += Format("  %lld requests replayed on another engine: not in the parts of TTFT\n",
+    text += Format("  %lld requests went on after a loss: not in the parts of TTFT\n",
                    static_cast<long long>(run.replayed));
   }
   if (run.has_slo) {
