@@ -319,7 +319,7 @@ ReplyReactor* StartGenerateStream(Frontend* frontend, const Message& message,
                                   grpc::CallbackServerContext* context) {
   auto stream = std::make_shared<GenerateStream>(frontend, message.id, context);
   if (!stream->Enter()) {
-    stream->Refuse(Status(StatusCode::UNAVAILABLE, "the server is draining"));
+    stream->Refuse(Draining());
     return stream.get();
   }
   const auto start = [stream, admit = std::move(admit)] {
