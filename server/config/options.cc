@@ -78,6 +78,10 @@ class Parser {
   Parser() : app_("weft-server: serves a DeepSeek Sparse Attention model over gRPC.") {
     app_.set_version_flag("--version", std::string("weft-server ") + WEFT_VERSION);
     app_.get_formatter()->column_width(32);
+    app_.footer(
+        "Exit codes: 0 when a signal stopped it, also where requests were cut off (a warning in "
+        "the\n"
+        "log counts them); 1 when it cannot start; 2 for wrong options.");
     AddServerOptions();
     AddEngineOptions();
   }
@@ -132,7 +136,8 @@ class Parser {
         ->allow_extra_args(false)
         ->delimiter('\0');
     Add("--drain-timeout", o.drain_timeout_seconds,
-        "Seconds that running requests get to end after SIGTERM", NumberAbove(0, 1e6, true));
+        "Seconds that running requests get to end after SIGTERM, before they are cut off",
+        NumberAbove(0, 1e6, true));
     Add("--replay-timeout", o.replay_timeout_seconds,
         "Seconds that a request waits for the next engine when its own is lost; 0: it ends",
         NumberAbove(0, 1e6, true));

@@ -186,6 +186,7 @@ TEST_CASE("options: help and version exit with 0") {
   // Those of the engine too.
   CHECK_THAT(Parse({"--help"}).message,
              Contains("--max-sequences TEXT=64") && Contains("--selection TEXT=interleaved"));
+  CHECK_THAT(Parse({"--help"}).message, Contains("\nExit codes: 0 when a signal stopped it, "));
   CHECK_THAT(Parse({"--version"}).message, Contains("weft-server 0."));
 }
 

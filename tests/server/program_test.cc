@@ -152,6 +152,10 @@ TEST_CASE("weft-server: the drain ends by its timeout, or by a second signal") {
     CHECK(exit->ToString() == "exited with code 0");
     CHECK(std::chrono::steady_clock::now() - start < seconds(8));
     CHECK(chat->WaitFor(seconds(5))->code == 1);
+    CHECK_THAT(program.Log(),
+               Contains(second_signal ? " warning stopping at once: 1 requests are cut off"
+                                      : " warning the drain timeout is over: 1 requests are "
+                                        "cut off"));
   }
 }
 
