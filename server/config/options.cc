@@ -4,7 +4,6 @@
 #include <cctype>
 #include <charconv>
 #include <cstdlib>
-#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -168,7 +167,7 @@ class Parser {
 
   void AddEngineOptions() {
     for (const EngineRule& rule : EngineRules()) {
-      const std::string name(rule.name, std::strcspn(rule.name, ","));  // without aliases
+      const std::string name = NameOf(rule);
       CLI::Option* option = Add(rule.name, engine_values_[name], rule.help, rule.check);
       option->default_str(rule.standard);
       option->group("Engine");
