@@ -1,11 +1,13 @@
 // weft-engine --check as a user runs it.
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <regex>
 #include <set>
+#include <thread>
 
 #include "tests/model/tiny_model.h"
 
@@ -140,6 +142,34 @@ TEST_CASE("check: tensors that the index does not list are noted, and loaded wit
   CHECK(refused.code == 1);
   CHECK_THAT(refused.text, Contains("warning: 1 tensors are not in the index, such as") &&
                                Contains("'model.extra.weight': is not part of the model"));
+}
+
+TEST_CASE("check: tells the workspace for the threads that a rank would use") {
+  const TempDir dir;
+  const nlohmann::json config = TinyConfig();
+  WriteModel(dir, config, TinyTensors(ParseConfig(config, "config.json"), "BF16"));
+  // Bytes, and the words on threads.
+  const auto workspace = [&dir](const std::string& options) {
+    const std::string text = Engine(options + " --check " + dir.path()).text;
+    std::smatch match;
+    const std::regex line("\nworkspace: ([0-9]+) bytes .*, on CPUs with ([^\n]*)\n");
+    REQUIRE(std::regex_search(text, match, line));
+    return std::pair(std::stoll(match[1]), match[2].str());
+  };
+  const auto named = [](int threads) {
+    return std::to_string(threads) + (threads == 1 ? " thread a rank" : " threads a rank");
+  };
+  CHECK(workspace("--threads 1").second == named(1));
+  CHECK(workspace("--threads 7").second == named(7));
+  CHECK(workspace("--threads 7").first > workspace("--threads 1").first);
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  for (const int ranks : {1, 2, 1000}) {
+    const int threads = std::max(1, cores / ranks);
+    const std::string supposed = "--check-ranks " + std::to_string(ranks);
+    const auto [bytes, words] = workspace(supposed);
+    CHECK(words == named(threads) + ", as with all ranks on this machine (--threads)");
+    CHECK(bytes == workspace(supposed + " --threads " + std::to_string(threads)).first);
+  }
 }
 
 TEST_CASE("check: a K beyond the positions is fine, one beyond all planning is what serving says") {
