@@ -68,6 +68,4 @@ bool RequestGate::TakeOver(Guest* guest, const grpc::Status& status) {
   return latest;
 }
 
-grpc::Status Draining() { return {grpc::StatusCode::UNAVAILABLE, "the server is draining"}; }
-
 }  // namespace weft::server

@@ -26,7 +26,7 @@ class RequestGate {
     virtual void EndIfStalled(std::chrono::duration<double> limit) = 0;
   };
 
-  bool Enter(Guest* guest);  // false: closed, which Draining() tells the client
+  bool Enter(Guest* guest);  // false: closed
   void Leave(Guest* guest);
 
   void Close();
@@ -48,7 +48,5 @@ class RequestGate {
   uint64_t entries_ = 0;
   bool closed_ = false;
 };
-
-grpc::Status Draining();
 
 }  // namespace weft::server

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <stop_token>
 
+#include "server/api/refusals.h"
 #include "server/api/wire.h"
 #include "weft/v1/inference.pb.h"
 
@@ -24,7 +25,7 @@ class TokenizeCall final : public grpc::ServerUnaryReactor, public RequestGate::
     const size_t size = bytes_->Length();
     if (size <= TextWorkers::kLong) return Answer();
     if (!frontend_->tokenize_workers.Run(size, false, [this] { Answer(); })) {
-      context->AddTrailingMetadata("retry-after-ms", std::to_string(kRetryTextMs));
+      AdviseRetry(kRetryTextMs, context);
       Finish(TooManyTexts());
     }
   }
