@@ -4,6 +4,7 @@
 #include <iostream>
 #include <map>
 
+#include "engine/app/load.h"
 #include "engine/app/memory_plan.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/model_error.h"
@@ -53,13 +54,14 @@ void DescribeUnused(const ModelConfig& c, const CheckpointFolder& folder, std::o
 
 // What a rank needs beside weights and cache.
 void DescribeWorkspace(const EngineOptions& o, const ModelConfig& config, std::ostream& out) {
-  const int32_t workers = std::max(1, o.threads);
+  const int32_t workers = ThreadsOf(o, o.check_ranks);
   out << "workspace: "
       << StepBytes(config, o.max_step_tokens, o.max_context, o.max_index_topk, o.check_ranks,
                    workers)
       << " bytes for steps of up to " << o.max_step_tokens << " tokens with K up to "
       << o.max_index_topk << ", on CPUs with " << workers << (workers == 1 ? " thread" : " threads")
-      << " a rank\n";
+      << " a rank" << (o.threads > 0 ? "" : ", as with all ranks on this machine (--threads)")
+      << "\n";
 }
 
 bool Report(EngineOptions options, std::ostream& out) {

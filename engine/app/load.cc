@@ -24,11 +24,6 @@ int EnvironmentNumber(const char* name, int otherwise) {
   return text == nullptr ? otherwise : std::atoi(text);
 }
 
-int ThreadsOf(const EngineOptions& options, int ranks) {
-  if (options.threads > 0) return options.threads;
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / RanksHere(ranks));
-}
-
 const Ops& AgreeOnOps(const EngineOptions& options, Communicator* comm) {
   Isa isa = DetectIsa();
   if (options.isa != "auto") {
@@ -56,7 +51,7 @@ int64_t AvailableBytes() {
 void LoadCpu(const EngineOptions& options, const CheckpointFolder& folder, Ready* ready) {
   const int rank = ready->comm->rank(), ranks = ready->comm->size();
   const Ops& ops = AgreeOnOps(options, ready->comm.get());
-  ready->pool = std::make_unique<ThreadPool>(ThreadsOf(options, ranks));
+  ready->pool = std::make_unique<ThreadPool>(ThreadsOf(options, RanksHere(ranks)));
   const int workers = ready->pool->exec().workers;
   MemoryRequest request = CommonRequest(options, folder, *ready);
   request.where = "the memory of its host";
@@ -79,6 +74,11 @@ void LoadCpu(const EngineOptions& options, const CheckpointFolder& folder, Ready
 
 int RanksHere(int ranks) { return EnvironmentNumber("OMPI_COMM_WORLD_LOCAL_SIZE", ranks); }
 int LocalRank(int rank) { return EnvironmentNumber("OMPI_COMM_WORLD_LOCAL_RANK", rank); }
+
+int ThreadsOf(const EngineOptions& options, int ranks_here) {
+  if (options.threads > 0) return options.threads;
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / ranks_here);
+}
 
 int64_t Lowest(Communicator* comm, int64_t value) {
   int64_t negated = -value;

@@ -44,6 +44,9 @@ struct Ready {
 int RanksHere(int ranks);
 int LocalRank(int rank);
 
+// Of a rank that computes on the CPU of a host with so many ranks.
+int ThreadsOf(const EngineOptions& options, int ranks_here);
+
 // Fills in the rest of `ready`, whose config, backend, device and comm are set. All ranks together.
 // Throws when this rank cannot, std::invalid_argument with numbers when memory does not do.
 void Load(const EngineOptions& options, const CheckpointFolder& folder, Ready* ready);

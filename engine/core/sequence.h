@@ -19,6 +19,9 @@
 namespace weft {
 
 using Clock = std::chrono::steady_clock;
+inline double Seconds(Clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
 
 // Which tokens may come next (grammars): a bit for each id of the vocabulary, id 0 in the lowest
 // bit of the first word, at least one set. Called on the engine's thread before each token; must

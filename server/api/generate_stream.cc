@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <mutex>
-#include <random>
 
 #include "server/api/choice.h"
+#include "server/api/refusals.h"
 #include "server/api/reply_queue.h"
 #include "server/api/resume_token.h"
 #include "server/api/status_text.h"
@@ -17,23 +17,6 @@ namespace {
 using grpc::Status;
 using grpc::StatusCode;
 using v1::GenerateResponse;
-
-// Two clients may use the same id; the engine must be able to tell their requests apart.
-std::string EngineId(const std::string& id, int index, uint32_t tag) {
-  return fmt::format("{}/{}-{:08x}", id, index, tag);
-}
-
-uint32_t DrawTag() {
-  thread_local std::random_device device;
-  return device();
-}
-
-// As trailing metadata, for programs; the message says it to people.
-void AdviseRetry(int64_t ms, grpc::CallbackServerContext* context) {
-  if (ms > 0) context->AddTrailingMetadata("retry-after-ms", std::to_string(ms));
-}
-
-Status TakenOver() { return {StatusCode::ABORTED, "the client resumed it in another stream"}; }
 
 class GenerateStream final : public ReplyReactor,
                              public Choice::Owner,
@@ -76,10 +59,10 @@ class GenerateStream final : public ReplyReactor,
     const EngineLink::State& engine = admission.engine;
     context_->AddInitialMetadata("x-request-id", request_.id);
     StartSendInitialMetadata();
-    const uint32_t tag = DrawTag();
-    for (int i = 0; i < request_.choices; ++i) {
-      choices_.push_back(std::make_shared<Choice>(frontend_, self_, StateOf(i, tag), request_.stops,
-                                                  context_->deadline()));
+    for (RequestState& state : FirstStates(request_)) {
+      state.arrival = arrival_;
+      choices_.push_back(std::make_shared<Choice>(frontend_, self_, std::move(state),
+                                                  request_.stops, context_->deadline()));
     }
     if (request_.begun) Resume(engine);
     ElectLead();
@@ -127,28 +110,6 @@ class GenerateStream final : public ReplyReactor,
                  CodeName(status.error_code()), OneLine(status.error_message()));
     finished_ = true;
     Finish(status);
-  }
-
-  RequestState StateOf(int index, uint32_t tag) const {
-    RequestState state;
-    state.arrival = arrival_;
-    state.request = request_.engine;
-    state.request.set_seed(request_.engine.seed() + static_cast<uint64_t>(index));
-    state.request.set_request_id(EngineId(request_.id, index, tag));
-    state.request.set_has_place(true);  // but for the lead
-    // The prompt's scores are told once.
-    if (index > 0) state.request.clear_logprobs_from();
-    state.id = request_.id;
-    state.reply = request_.reply;
-    state.index = index;
-    state.resumes = request_.record.resumes();
-    if (!request_.begun) return state;
-    state.admitted = request_.record.admitted();
-    *state.request.mutable_honour() = *state.admitted;
-    if (index == 0 && request_.scores_told > 0) {
-      state.scored = state.request.logprobs_from() + request_.scores_told;
-    }
-    return state;
   }
 
   // An engine admits the request as a whole, with the first choice that it gets.
@@ -236,13 +197,8 @@ class GenerateStream final : public ReplyReactor,
   // All below run under the lock.
 
   void TellStarted(const engine::v1::Admitted& admitted) {
-    resume::v1::Record record = request_.record;
-    *record.mutable_admitted() = admitted;
     GenerateResponse response;
-    v1::Started* started = response.mutable_started();
-    started->set_request_id(request_.id);
-    started->set_seed(request_.engine.seed());
-    started->set_resume_token(EncodeResumeToken(record));
+    *response.mutable_started() = StartedOf(request_, admitted);
     queue_.Push(std::move(response));
   }
 
@@ -319,7 +275,7 @@ ReplyReactor* StartGenerateStream(Frontend* frontend, const Message& message,
                                   grpc::CallbackServerContext* context) {
   auto stream = std::make_shared<GenerateStream>(frontend, message.id, context);
   if (!stream->Enter()) {
-    stream->Refuse(Status(StatusCode::UNAVAILABLE, "the server is draining"));
+    stream->Refuse(Draining());
     return stream.get();
   }
   const auto start = [stream, admit = std::move(admit)] {

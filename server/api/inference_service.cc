@@ -9,6 +9,7 @@
 #include "server/api/mode_name.h"
 #include "server/api/resolve.h"
 #include "server/api/resume_token.h"
+#include "server/api/tokenize_call.h"
 #include "server/api/wire.h"
 #include "server/backend/engine_channel.h"
 #include "server/text/detokenizer.h"
@@ -130,17 +131,7 @@ class InferenceService final : public Methods {
 
   ServerUnaryReactor* Tokenize(CallbackServerContext* context, const ByteBuffer* bytes,
                                ByteBuffer* reply) override {
-    ServerUnaryReactor* reactor = context->DefaultReactor();
-    const auto work = [this, context, reactor, bytes, reply] {
-      reactor->Finish(context->IsCancelled() ? Status::CANCELLED : TokenizeText(*bytes, reply));
-    };
-    if (bytes->Length() <= TextWorkers::kLong) {
-      work();
-    } else if (!frontend_->tokenize_workers.Run(bytes->Length(), false, work)) {
-      context->AddTrailingMetadata("retry-after-ms", std::to_string(kRetryTextMs));
-      reactor->Finish(TooManyTexts());
-    }
-    return reactor;
+    return StartTokenizeCall(frontend_, context, bytes, reply);
   }
 
   ServerUnaryReactor* Detokenize(CallbackServerContext* context,
@@ -193,24 +184,6 @@ class InferenceService final : public Methods {
   }
 
  private:
-  Status TokenizeText(const ByteBuffer& bytes, ByteBuffer* reply) const {
-    v1::TokenizeRequest request;
-    const Status status = Parse(bytes, &request);
-    if (!status.ok()) return status;
-    const text::TextModel& model = frontend_->text;
-    v1::TokenizeResponse response;
-    try {
-      const std::vector<int32_t> ids = request.add_special_tokens()
-                                           ? model.EncodePrompt(request.text())
-                                           : model.tokenizer->Encode(request.text());
-      response.mutable_ids()->Add(ids.begin(), ids.end());
-    } catch (const std::exception& error) {
-      return UnreadableText(error);
-    }
-    *reply = Serialize(response);
-    return Status::OK;
-  }
-
   template <typename Request>
   ReplyReactor* Start(CallbackServerContext* context, const ByteBuffer& bytes) {
     const auto request = std::make_shared<Request>();

@@ -5,7 +5,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "server/api/resolve.h"
 #include "server/text/reply/reply_parser.h"
 #include "weft/engine/v1/engine.pb.h"
 
@@ -29,6 +31,9 @@ struct RequestState {
   // Some of the answer is with the client, or on its way there.
   bool begun() const { return !committed.empty() || scored > 0; }
 };
+
+// Of each choice of a request, before any engine had it.
+std::vector<RequestState> FirstStates(const Resolved& resolved);
 
 // Makes `request` what the next engine is to go on with: the output so far as committed_ids, what
 // the last engine resolved as honour, scores from where they ended.

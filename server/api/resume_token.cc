@@ -165,6 +165,16 @@ std::string EncodeResumeToken(const Record& record) {
   return token + bytes;
 }
 
+v1::Started StartedOf(const Resolved& resolved, const engine::v1::Admitted& admitted) {
+  Record record = resolved.record;
+  *record.mutable_admitted() = admitted;
+  v1::Started started;
+  started.set_request_id(resolved.id);
+  started.set_seed(resolved.engine.seed());
+  started.set_resume_token(EncodeResumeToken(record));
+  return started;
+}
+
 Status DecodeResumeToken(const std::string& token, Record* record) {
   if (token.size() < kHead) {
     return InvalidArgument(fmt::format(

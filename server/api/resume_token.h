@@ -14,6 +14,9 @@ std::string EncodeResumeToken(const resume::v1::Record& record);
 // INVALID_ARGUMENT where it is none of ours, or damaged.
 grpc::Status DecodeResumeToken(const std::string& token, resume::v1::Record* record);
 
+// What a stream begins with, once an engine admitted its request.
+v1::Started StartedOf(const Resolved& resolved, const engine::v1::Admitted& admitted);
+
 // Fills in out->record, of a request that is otherwise resolved. Where the request resumes a
 // stream, checks that it is the same one as then and how far it came, and takes over id, seed and
 // position.

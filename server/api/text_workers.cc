@@ -1,7 +1,5 @@
 #include "server/api/text_workers.h"
 
-#include <string>
-
 namespace weft::server {
 
 TextWorkers::TextWorkers(int threads, size_t most_bytes) : most_bytes_(most_bytes) {
@@ -41,15 +39,6 @@ void TextWorkers::Work() {
     }
     work();
   }
-}
-
-grpc::Status UnreadableText(const std::exception& error) {
-  return {grpc::StatusCode::INTERNAL, std::string("the text cannot be read: ") + error.what()};
-}
-
-grpc::Status TooManyTexts() {
-  return {grpc::StatusCode::RESOURCE_EXHAUSTED,
-          "too many long texts wait to be tokenized: try again in 1 s"};
 }
 
 }  // namespace weft::server

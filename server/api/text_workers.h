@@ -2,11 +2,9 @@
 // all streams and the health check depend, are few.
 #pragma once
 
-#include <grpcpp/support/status.h>
-
 #include <condition_variable>
+#include <cstddef>
 #include <deque>
-#include <exception>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -39,11 +37,5 @@ class TextWorkers {
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };
-
-// What a caller is told whose text could not be read, as where a pattern ran out of memory; and
-// whose text was not taken, beside kRetryTextMs.
-grpc::Status UnreadableText(const std::exception& error);
-grpc::Status TooManyTexts();
-constexpr int64_t kRetryTextMs = 1000;
 
 }  // namespace weft::server

@@ -2,19 +2,22 @@
 
 #include <cstdlib>
 
+#include "server/config/engine_rules.h"
+
 namespace weft::server {
 namespace {
 
 using Values = std::map<std::string, std::string>;
 
-std::string Get(const Values& values, const std::string& name, const std::string& standard) {
+// What was given, or the engine's default.
+std::string Get(const Values& values, const std::string& name) {
   const auto found = values.find(name);
-  return found == values.end() || found->second.empty() ? standard : found->second;
+  return found == values.end() || found->second.empty() ? StandardOf(name) : found->second;
 }
 
 // Numbers were checked.
-long long Number(const Values& values, const std::string& name, const std::string& standard) {
-  return std::atoll(Get(values, name, standard).c_str());
+long long Number(const Values& values, const std::string& name) {
+  return std::atoll(Get(values, name).c_str());
 }
 
 // "--index-topk (300)"
@@ -25,20 +28,19 @@ std::string Named(const std::string& name, long long value) {
 }  // namespace
 
 std::string EngineMistake(const Values& values) {
-  if (Get(values, "--experts", "auto") != "auto" &&
-      Get(values, "--partition", "gather") != "reduce") {
+  if (Get(values, "--experts") != "auto" && Get(values, "--partition") != "reduce") {
     return "--experts: needs --partition reduce";
   }
-  if (Get(values, "--margin", "off") == "auto" && Get(values, "--backend", "auto") == "cuda") {
+  if (Get(values, "--margin") == "auto" && Get(values, "--backend") == "cuda") {
     return "--margin: auto is for --backend cpu";
   }
-  const long long topk = Number(values, "--index-topk", "0");
-  const long long most = Number(values, "--max-index-topk", "0");
+  const long long topk = Number(values, "--index-topk");
+  const long long most = Number(values, "--max-index-topk");
   if (most > 0 && topk > most) {
     return Named("--index-topk", topk) + " must not exceed " + Named("--max-index-topk", most);
   }
-  const long long page = Number(values, "--page-tokens", "64");
-  const long long block = Number(values, "--block-size", "1");
+  const long long page = Number(values, "--page-tokens");
+  const long long block = Number(values, "--block-size");
   if (page % block != 0) {
     return Named("--page-tokens", page) + " must be a multiple of " + Named("--block-size", block);
   }

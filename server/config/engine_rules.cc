@@ -1,5 +1,8 @@
 #include "server/config/engine_rules.h"
 
+#include <cstring>
+#include <stdexcept>
+
 namespace weft::server {
 namespace {
 
@@ -90,6 +93,10 @@ std::vector<EngineRule> MachineRules() {
 
 }  // namespace
 
+std::string NameOf(const EngineRule& rule) {
+  return std::string(rule.name, std::strcspn(rule.name, ","));
+}
+
 const std::vector<EngineRule>& EngineRules() {
   static const std::vector<EngineRule> all = [] {
     std::vector<EngineRule> rules = SelectionRules();
@@ -99,6 +106,13 @@ const std::vector<EngineRule>& EngineRules() {
     return rules;
   }();
   return all;
+}
+
+const char* StandardOf(const std::string& name) {
+  for (const EngineRule& rule : EngineRules()) {
+    if (NameOf(rule) == name) return rule.standard;
+  }
+  throw std::out_of_range("there is no engine option " + name);
 }
 
 }  // namespace weft::server

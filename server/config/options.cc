@@ -4,7 +4,6 @@
 #include <cctype>
 #include <charconv>
 #include <cstdlib>
-#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -80,6 +79,10 @@ class Parser {
   Parser() : app_("weft-server: serves a DeepSeek Sparse Attention model over gRPC.") {
     app_.set_version_flag("--version", std::string("weft-server ") + WEFT_VERSION);
     app_.get_formatter()->column_width(32);
+    app_.footer(
+        "Exit codes: 0 when a signal stopped it, also where requests were cut off (a warning in "
+        "the\n"
+        "log counts them); 1 when it cannot start; 2 for wrong options.");
     AddServerOptions();
     AddEngineOptions();
   }
@@ -134,7 +137,8 @@ class Parser {
         ->allow_extra_args(false)
         ->delimiter('\0');
     Add("--drain-timeout", o.drain_timeout_seconds,
-        "Seconds that running requests get to end after SIGTERM", NumberAbove(0, 1e6, true));
+        "Seconds that running requests get to end after SIGTERM, before they are cut off",
+        NumberAbove(0, 1e6, true));
     Add("--replay-timeout", o.replay_timeout_seconds,
         "Seconds that a request waits for the next engine when its own is lost; 0: it ends",
         NumberAbove(0, 1e6, true));
@@ -165,7 +169,7 @@ class Parser {
 
   void AddEngineOptions() {
     for (const EngineRule& rule : EngineRules()) {
-      const std::string name(rule.name, std::strcspn(rule.name, ","));  // without aliases
+      const std::string name = NameOf(rule);
       CLI::Option* option = Add(rule.name, engine_values_[name], rule.help, rule.check);
       option->default_str(rule.standard);
       option->group("Engine");

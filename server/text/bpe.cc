@@ -135,7 +135,8 @@ void Bpe::PushPair(int32_t left, BpeScratch* scratch) const {
   }
 }
 
-void Bpe::Encode(std::string_view word, BpeScratch* scratch, std::vector<int32_t>* out) const {
+void Bpe::Encode(std::string_view word, const std::stop_token& stop, BpeScratch* scratch,
+                 std::vector<int32_t>* out) const {
   if (ignore_merges_) {
     if (const std::optional<int32_t> id = IdOfBytes(word)) return out->push_back(*id);
   }
@@ -148,9 +149,13 @@ void Bpe::Encode(std::string_view word, BpeScratch* scratch, std::vector<int32_t
     const auto byte = static_cast<uint8_t>(word[static_cast<size_t>(i)]);
     symbols.push_back({byte_ids_[byte], i - 1, i + 1 < n ? i + 1 : kNone});
   }
-  for (int32_t i = 0; i + 1 < n; ++i) PushPair(i, scratch);
+  for (int32_t i = 0; i + 1 < n; ++i) {
+    if (stop.stop_requested()) return;
+    PushPair(i, scratch);
+  }
 
   while (!heap.empty()) {
+    if (stop.stop_requested()) return;
     std::pop_heap(heap.begin(), heap.end(), std::greater<>());
     const uint64_t entry = heap.back();
     heap.pop_back();

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -56,8 +57,10 @@ class Bpe {
   // `model` as in tokenizer.json. Throws std::runtime_error naming feature, rule and value.
   static Bpe FromJson(const nlohmann::json& model);
 
-  // Appends the tokens of `word` (bytes). O(n log n) in its length.
-  void Encode(std::string_view word, BpeScratch* scratch, std::vector<int32_t>* out) const;
+  // Appends the tokens of `word` (bytes). O(n log n) in its length, which may be that of the text:
+  // when `stop` is requested, nothing is appended.
+  void Encode(std::string_view word, const std::stop_token& stop, BpeScratch* scratch,
+              std::vector<int32_t>* out) const;
 
   // Bytes of each id of the vocabulary; empty for ids not in it.
   const std::vector<std::string>& token_bytes() const { return token_bytes_; }

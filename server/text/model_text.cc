@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 
 #include "server/text/chat/template_match.h"
 #include "server/text/json_file.h"
@@ -119,8 +120,9 @@ TextModel TextModel::FromFolder(const fs::path& folder, std::string_view chat_en
   return model;
 }
 
-std::vector<int32_t> TextModel::EncodePrompt(std::string_view utf8, size_t most) const {
-  std::vector<int32_t> ids = tokenizer->Encode(utf8, true, most);
+std::vector<int32_t> TextModel::EncodePrompt(std::string_view utf8, size_t most,
+                                             std::stop_token stop) const {
+  std::vector<int32_t> ids = tokenizer->Encode(utf8, true, most, std::move(stop));
   if (add_bos) ids.insert(ids.begin(), *bos_id);
   return ids;
 }

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,8 +42,9 @@ struct TextModel {
                               std::string_view chat_encoding = "");
 
   // A raw prompt, with BOS when the model wants it; of one that has more than `most` tokens so many
-  // and the rest of a word.
-  std::vector<int32_t> EncodePrompt(std::string_view utf8, size_t most = Tokenizer::kAll) const;
+  // and the rest of a word. What it has when `stop` is requested.
+  std::vector<int32_t> EncodePrompt(std::string_view utf8, size_t most = Tokenizer::kAll,
+                                    std::stop_token stop = {}) const;
 
   bool IsEos(int32_t id) const;
 };

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <unordered_map>
+#include <utility>
 
 #include "server/text/json_file.h"
 #include "server/text/shown.h"
@@ -40,10 +41,14 @@ void CheckDecoder(const Json& decoder) {
 // are wanted.
 class Tokenizer::Encoder {
  public:
-  Encoder(const Tokenizer& tokenizer, size_t most, std::vector<int32_t>* out)
-      : tokenizer_(tokenizer), most_(most), out_(out), on_word_([this](std::string_view word) {
+  Encoder(const Tokenizer& tokenizer, size_t most, std::stop_token stop, std::vector<int32_t>* out)
+      : tokenizer_(tokenizer),
+        most_(most),
+        stop_(std::move(stop)),
+        out_(out),
+        on_word_([this](std::string_view word) {
           Word(word);
-          return out_->size() <= most_;
+          return more();
         }) {}
 
   RegexScratch* regex_scratch() { return &regex_scratch_; }
@@ -53,7 +58,7 @@ class Tokenizer::Encoder {
   }
   bool Added(int32_t id) {
     out_->push_back(id);
-    return out_->size() <= most_;
+    return more();
   }
 
  private:
@@ -66,8 +71,12 @@ class Tokenizer::Encoder {
     size_t operator()(std::string_view s) const { return std::hash<std::string_view>()(s); }
   };
 
+  bool more() const { return out_->size() <= most_ && !stop_.stop_requested(); }
+
   void Word(std::string_view word) {
-    if (word.size() > kMaxCachedWord) return tokenizer_.bpe_.Encode(word, &bpe_scratch_, out_);
+    if (word.size() > kMaxCachedWord) {
+      return tokenizer_.bpe_.Encode(word, stop_, &bpe_scratch_, out_);
+    }
     const size_t begin = out_->size();
     if (const auto it = cache_.find(word); it != cache_.end()) {
       const Ids ids = it->second;
@@ -76,7 +85,7 @@ class Tokenizer::Encoder {
                   out_->begin() + static_cast<ptrdiff_t>(begin));
       return;
     }
-    tokenizer_.bpe_.Encode(word, &bpe_scratch_, out_);
+    tokenizer_.bpe_.Encode(word, stop_, &bpe_scratch_, out_);
     if (cache_.size() < kMaxCacheEntries) {
       cache_.emplace(word, Ids{begin, out_->size() - begin});
     }
@@ -84,6 +93,7 @@ class Tokenizer::Encoder {
 
   const Tokenizer& tokenizer_;
   const size_t most_;
+  const std::stop_token stop_;
   std::vector<int32_t>* out_;
   PreTokenizer::Sink on_word_;
   RegexScratch regex_scratch_;
@@ -142,11 +152,11 @@ void Tokenizer::AddAddedTokens() {
   }
 }
 
-std::vector<int32_t> Tokenizer::Encode(std::string_view utf8, bool parse_special,
-                                       size_t most) const {
-  if (!IsValidUtf8(utf8)) return Encode(ToValidUtf8(utf8), parse_special, most);
+std::vector<int32_t> Tokenizer::Encode(std::string_view utf8, bool parse_special, size_t most,
+                                       std::stop_token stop) const {
+  if (!IsValidUtf8(utf8)) return Encode(ToValidUtf8(utf8), parse_special, most, std::move(stop));
   std::vector<int32_t> ids;
-  Encoder encoder(*this, most, &ids);
+  Encoder encoder(*this, most, std::move(stop), &ids);
   if (!parse_special) {
     encoder.PlainText(utf8);
     return ids;
@@ -160,7 +170,7 @@ std::vector<int32_t> Tokenizer::Encode(std::string_view utf8, bool parse_special
 
 std::vector<int32_t> Tokenizer::Encode(const std::vector<TextPart>& parts, size_t most) const {
   std::vector<int32_t> ids;
-  Encoder encoder(*this, most, &ids);
+  Encoder encoder(*this, most, {}, &ids);
   std::string plain;  // what BPE sees in one piece, wherever it came from
   const auto flush = [&] {
     const bool more = encoder.PlainText(plain);

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <limits>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,9 +34,10 @@ class Tokenizer {
 
   // Never adds BOS or EOS. With `parse_special`, the text of an added token becomes that token;
   // without, all of `utf8` is plain text, so that it cannot forge a turn of the conversation. Bytes
-  // that are not UTF-8 are taken as U+FFFD. Ends early once there are more than `most` ids.
-  std::vector<int32_t> Encode(std::string_view utf8, bool parse_special = true,
-                              size_t most = kAll) const;
+  // that are not UTF-8 are taken as U+FFFD. Ends early once there are more than `most` ids, or when
+  // `stop` is requested.
+  std::vector<int32_t> Encode(std::string_view utf8, bool parse_special = true, size_t most = kAll,
+                              std::stop_token stop = {}) const;
 
   // All of `parts` as one text, but that literal ones hold no added tokens.
   std::vector<int32_t> Encode(const std::vector<TextPart>& parts, size_t most = kAll) const;

@@ -1,9 +1,13 @@
 // weft-engine --check as a user runs it.
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
 #include <cstdio>
+#include <regex>
+#include <set>
+#include <thread>
 
 #include "tests/model/tiny_model.h"
 
@@ -88,6 +92,84 @@ TEST_CASE("check: names of a checkpoint are shown harmless and short") {
   CHECK_THAT(result.text, Contains("1 E\\u001b[2K (4 bytes)"));
   CHECK_THAT(result.text, !Contains("\nnothing is wrong") && !Contains("\x1b"));
   CHECK_THAT(result.text, !Contains(std::string(100, 'y')));
+}
+
+TEST_CASE("check: tensors that the index does not list are noted, and loaded with a warning") {
+  const TempDir dir;
+  nlohmann::json config = TinyConfig();
+  config["num_nextn_predict_layers"] = 1;
+  TensorMap tensors = TinyTensors(ParseConfig(config, "config.json"), "BF16");
+  tensors["model.layers.2.eh_proj.weight"] = {"F32", {1}, "1234"};  // which no layer takes
+  WriteModel(dir, config, tensors);
+  WriteFile(dir / "requests", R"({"prompt_ids": [5, 6, 7], "max_tokens": 4})");
+  const std::string serve = "--script " + (dir / "requests") + " --model " + dir.path();
+  const auto write_index = [&](const std::set<std::string>& unlisted) {
+    nlohmann::json index;
+    for (const auto& [name, tensor] : tensors) {
+      if (!unlisted.contains(name)) index["weight_map"][name] = "model.safetensors";
+    }
+    WriteFile(dir / "model.safetensors.index.json", index.dump());
+  };
+  const auto output = [](const std::string& text) {
+    std::smatch match;
+    REQUIRE(std::regex_search(text, match, std::regex("\"output_ids\":\\[([0-9]+,){3}[0-9]+\\]")));
+    return match.str();
+  };
+
+  write_index({});
+  CHECK_THAT(Check(dir.path()).text, !Contains("not in the index"));
+  const Result listed = Engine(serve);
+  CHECK(listed.code == 0);
+  CHECK_THAT(listed.text, !Contains("not in the index"));
+
+  write_index({"model.layers.2.eh_proj.weight", "model.norm.weight"});
+  const std::string note =
+      "2 tensors are not in the index, such as 'model.layers.2.eh_proj.weight' of " +
+      (dir / "model.safetensors") + "\n";
+  const Result check = Check(dir.path());
+  CHECK(check.code == 0);
+  CHECK_THAT(check.text, Contains("\nnote: " + note));
+  const Result unlisted = Engine(serve);
+  CHECK(unlisted.code == 0);
+  CHECK_THAT(unlisted.text, Contains("[rank 0] warning: " + note));
+  CHECK(output(unlisted.text) == output(listed.text));
+
+  // What no model has is refused all the same.
+  tensors["model.extra.weight"] = {"F32", {1}, "1234"};
+  WriteModel(dir, config, tensors);
+  write_index({"model.extra.weight"});
+  const Result refused = Engine(serve);
+  CHECK(refused.code == 1);
+  CHECK_THAT(refused.text, Contains("warning: 1 tensors are not in the index, such as") &&
+                               Contains("'model.extra.weight': is not part of the model"));
+}
+
+TEST_CASE("check: tells the workspace for the threads that a rank would use") {
+  const TempDir dir;
+  const nlohmann::json config = TinyConfig();
+  WriteModel(dir, config, TinyTensors(ParseConfig(config, "config.json"), "BF16"));
+  // Bytes, and the words on threads.
+  const auto workspace = [&dir](const std::string& options) {
+    const std::string text = Engine(options + " --check " + dir.path()).text;
+    std::smatch match;
+    const std::regex line("\nworkspace: ([0-9]+) bytes .*, on CPUs with ([^\n]*)\n");
+    REQUIRE(std::regex_search(text, match, line));
+    return std::pair(std::stoll(match[1]), match[2].str());
+  };
+  const auto named = [](int threads) {
+    return std::to_string(threads) + (threads == 1 ? " thread a rank" : " threads a rank");
+  };
+  CHECK(workspace("--threads 1").second == named(1));
+  CHECK(workspace("--threads 7").second == named(7));
+  CHECK(workspace("--threads 7").first > workspace("--threads 1").first);
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  for (const int ranks : {1, 2, 1000}) {
+    const int threads = std::max(1, cores / ranks);
+    const std::string supposed = "--check-ranks " + std::to_string(ranks);
+    const auto [bytes, words] = workspace(supposed);
+    CHECK(words == named(threads) + ", as with all ranks on this machine (--threads)");
+    CHECK(bytes == workspace(supposed + " --threads " + std::to_string(threads)).first);
+  }
 }
 
 TEST_CASE("check: a K beyond the positions is fine, one beyond all planning is what serving says") {

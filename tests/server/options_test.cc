@@ -3,7 +3,10 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
+#include "server/config/engine_mistakes.h"
+#include "server/config/engine_rules.h"
 #include "tests/server/test_model.h"
 
 namespace weft::server {
@@ -181,12 +184,23 @@ TEST_CASE("options: what engines take together is left to them") {
   unsetenv("WEFT_BACKEND");
 }
 
+TEST_CASE("options: what is not given is the engine's default, which stands in one place") {
+  for (const EngineRule& rule : EngineRules()) CHECK(StandardOf(NameOf(rule)) == rule.standard);
+  CHECK_THROWS_AS(StandardOf("--chunk"), std::out_of_range);  // another name
+  CHECK(EngineMistake({}).empty());
+  const std::string page = StandardOf("--page-tokens");
+  CHECK(EngineMistake({{"--block-size", "48"}}) ==
+        "--page-tokens (" + page + ") must be a multiple of --block-size (48)");
+  CHECK(EngineMistake({{"--block-size", ""}, {"--page-tokens", "16"}}).empty());
+}
+
 TEST_CASE("options: help and version exit with 0") {
   CHECK(Parse({"--help"}).exit_code == 0);
   CHECK_THAT(Parse({"--help"}).message, Contains("--drain-timeout") && Contains("WEFT_RANKS"));
   // Those of the engine too.
   CHECK_THAT(Parse({"--help"}).message,
              Contains("--max-sequences TEXT=64") && Contains("--selection TEXT=interleaved"));
+  CHECK_THAT(Parse({"--help"}).message, Contains("\nExit codes: 0 when a signal stopped it, "));
   CHECK_THAT(Parse({"--version"}).message, Contains("weft-server 0."));
 }
 

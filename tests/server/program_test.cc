@@ -13,6 +13,7 @@
 #include "server/launch/child_process.h"
 #include "server/launch/guardian.h"
 #include "tests/server/bench.h"
+#include "tests/server/shell.h"
 
 namespace weft::server {
 namespace {
@@ -23,26 +24,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 const std::string kBin = WEFT_BIN_DIR;
-
-struct Ran {
-  int code = -1;
-  std::string out;
-  std::string err;
-};
-
-// Runs a shell line to its end.
-Ran Shell(const std::string& line) {
-  TempFolder folder;
-  const std::string out = (folder.path() / "out").string();
-  const std::string err = (folder.path() / "err").string();
-  std::string error;
-  const auto child = ChildProcess::Start({"bash", "-c", "{ " + line + "; } >" + out + " 2>" + err},
-                                         seconds(2), &error);
-  REQUIRE(child != nullptr);
-  const auto exit = child->WaitFor(seconds(60));
-  REQUIRE(exit.has_value());
-  return {exit->signal != 0 ? 128 + exit->signal : exit->code, ReadFile(out), ReadFile(err)};
-}
 
 // A running weft-server with weft-fake-engine below a script in mpirun's place.
 class Program {
@@ -171,6 +152,10 @@ TEST_CASE("weft-server: the drain ends by its timeout, or by a second signal") {
     CHECK(exit->ToString() == "exited with code 0");
     CHECK(std::chrono::steady_clock::now() - start < seconds(8));
     CHECK(chat->WaitFor(seconds(5))->code == 1);
+    CHECK_THAT(program.Log(),
+               Contains(second_signal ? " warning stopping at once: 1 requests are cut off"
+                                      : " warning the drain timeout is over: 1 requests are "
+                                        "cut off"));
   }
 }
 

@@ -1,11 +1,13 @@
-// Threads for long texts, and the gate's order of streams that go on with each other.
+// Threads for long texts, Tokenize, and the gate's order of streams that go on with each other.
 #include "server/api/text_workers.h"
 
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <future>
+#include <random>
 
 #include "server/api/request_gate.h"
+#include "tests/server/bench.h"
 
 namespace weft::server {
 namespace {
@@ -40,6 +42,83 @@ TEST_CASE("text workers let go of a text before they take the next") {
   text.reset();
   REQUIRE(workers.Run(1, false, [&] { seen.set_value(held.expired()); }));
   CHECK(seen.get_future().get());
+}
+
+// A front end with the demo model's tokenizer.
+struct DemoBench : Bench {
+  DemoBench() {
+    options.model = WEFT_SOURCE_DIR "/deploy/models/demo";
+    engine::v1::EngineInfo info = engine->info();
+    info.set_vocab_size(4096);
+    engine->set_info(info);
+    Restart();
+  }
+};
+
+struct TokenizeAnswer {
+  grpc::Status status;
+  int ids = 0;
+};
+
+// A text that takes several seconds: no two words are alike.
+std::future<TokenizeAnswer> TokenizeLong(Bench* bench, grpc::ClientContext* context) {
+  return std::async(std::launch::async, [bench, context] {
+    v1::TokenizeRequest request;
+    std::mt19937 random(1);
+    while (request.text().size() < (size_t{60} << 20)) {
+      for (uint32_t word = random(); word > 0; word /= 26) {
+        request.mutable_text()->push_back(static_cast<char>('a' + word % 26));
+      }
+      request.mutable_text()->push_back(' ');
+    }
+    v1::TokenizeResponse response;
+    const grpc::Status status = bench->stub->Tokenize(context, request, &response);
+    return TokenizeAnswer{status, response.ids_size()};
+  });
+}
+
+TEST_CASE("Tokenize: a text is read no further when the server stops, and a drain waits for it") {
+  DemoBench bench;
+  grpc::ClientContext first, second;
+  std::vector<std::future<TokenizeAnswer>> answers;
+  answers.push_back(TokenizeLong(&bench, &first));
+  answers.push_back(TokenizeLong(&bench, &second));  // waits for the first
+  REQUIRE(Eventually([&] { return bench.app->running() == 2; }));
+  bench.app->BeginDrain();
+  CHECK_FALSE(bench.app->WaitDrained(std::chrono::milliseconds(100)));
+  grpc::ClientContext late;
+  v1::TokenizeRequest request;
+  v1::TokenizeResponse response;
+  const grpc::Status refused = bench.stub->Tokenize(&late, request, &response);
+  CHECK(refused.error_code() == grpc::StatusCode::UNAVAILABLE);
+  CHECK(refused.error_message() == "the server is draining");
+
+  const auto begin = std::chrono::steady_clock::now();
+  bench.app->Stop();
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(3));
+  for (std::future<TokenizeAnswer>& answer : answers) {
+    const TokenizeAnswer told = answer.get();
+    CHECK(told.status.error_code() == grpc::StatusCode::UNAVAILABLE);
+    CHECK(told.status.error_message() == "the server is stopping");
+    CHECK(told.ids == 0);
+  }
+}
+
+TEST_CASE("Tokenize: a text is read no further when its caller goes away") {
+  DemoBench bench;
+  grpc::ClientContext context;
+  std::future<TokenizeAnswer> answer = TokenizeLong(&bench, &context);
+  REQUIRE(Eventually([&] { return bench.app->running() == 1; }));
+  context.TryCancel();
+  CHECK(answer.get().status.error_code() == grpc::StatusCode::CANCELLED);
+  CHECK(Eventually([&] { return bench.app->running() == 0; }, std::chrono::seconds(3)));
+  // The worker is free.
+  grpc::ClientContext next;
+  v1::TokenizeRequest request;
+  for (size_t i = 0; i < TextWorkers::kLong / 4; ++i) request.mutable_text()->append(" gate");
+  v1::TokenizeResponse response;
+  CHECK(bench.stub->Tokenize(&next, request, &response).ok());
+  CHECK(response.ids_size() >= static_cast<int>(TextWorkers::kLong / 4));
 }
 
 struct Stream final : RequestGate::Guest {

@@ -143,6 +143,21 @@ TEST_CASE("tokenizer: more ids than are wanted end the text early", "[text]") {
   }
 }
 
+TEST_CASE("tokenizer: reads no further than the word at hand when it is to stop", "[text]") {
+  const Tokenizer tokenizer = Demo();
+  const size_t all = Tokenizer::kAll;
+  std::stop_source source;
+  const std::string words = "Rita Pryor works at gate 81.",
+                    special = "<｜User｜><｜User｜><｜User｜>";
+  CHECK(tokenizer.Encode(words, true, all, source.get_token()) == tokenizer.Encode(words));
+  source.request_stop();
+  const std::stop_token stop = source.get_token();
+  CHECK(tokenizer.Encode(words, true, all, stop).size() < 5);
+  CHECK(tokenizer.Encode(special, true, all, stop) == Ids{*tokenizer.TokenId("<｜User｜>")});
+  // A word may be as long as a text.
+  CHECK(tokenizer.Encode(std::string(1000, 'a'), true, all, stop).empty());
+}
+
 TEST_CASE("tokenizer: threads share one", "[text]") {
   const std::string text = "Mixed 文字 and 12345 <｜User｜> \n\n text 😀";
   const Ids want = DeepSeekV3().Encode(text);
