@@ -1,10 +1,12 @@
 #include "engine/run/capture_file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <vector>
 
 namespace weft {
 
@@ -47,7 +49,17 @@ void CaptureFile::Finish(const std::map<std::string, std::string>& metadata) {
   std::ofstream out(path_, std::ios::binary | std::ios::trunc);
   out.write(reinterpret_cast<const char*>(&length), sizeof(length));
   out << header;
-  if (bytes_ > 0) out << std::ifstream(part_path_, std::ios::binary).rdbuf();
+  // Block by block: << of a whole stream does not say that the disk became full on the way.
+  std::ifstream part(part_path_, std::ios::binary);
+  std::vector<char> block(size_t{1} << 20);
+  for (int64_t left = bytes_; left > 0;) {
+    const auto size = std::min(left, static_cast<int64_t>(block.size()));
+    if (!part.read(block.data(), size)) {
+      throw std::runtime_error("--capture: cannot read " + part_path_ + " back");
+    }
+    if (!out.write(block.data(), size)) break;
+    left -= size;
+  }
   if (!out.flush()) Fail(path_, errno);
 }
 

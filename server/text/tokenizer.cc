@@ -74,6 +74,11 @@ class Tokenizer::Encoder {
   bool more() const { return out_->size() <= most_ && !stop_.stop_requested(); }
 
   void Word(std::string_view word) {
+    // Enough of a word to be too much; all of one may be the whole text.
+    const size_t left = most_ - std::min(most_, out_->size());
+    if (word.size() / tokenizer_.longest_token_ > left) {
+      word = word.substr(0, (left + 1) * tokenizer_.longest_token_);
+    }
     if (word.size() > kMaxCachedWord) {
       return tokenizer_.bpe_.Encode(word, stop_, &bpe_scratch_, out_);
     }
@@ -129,6 +134,8 @@ Tokenizer Tokenizer::FromJson(const Json& json) {
 void Tokenizer::AddAddedTokens() {
   token_bytes_ = bpe_.token_bytes();
   special_.resize(token_bytes_.size());
+  for (const std::string& bytes : token_bytes_)
+    longest_token_ = std::max(longest_token_, bytes.size());
   for (const AddedToken& token : added_.tokens()) {
     const size_t id = static_cast<size_t>(token.id);
     // A hole is harmless, a corrupted id would allocate gigabytes.

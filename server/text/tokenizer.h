@@ -63,6 +63,7 @@ class Tokenizer {
   AddedTokens added_;
   PreTokenizer pre_tokenizer_;
   std::vector<std::string> token_bytes_;  // [size()]
+  size_t longest_token_ = 1;              // bytes
   std::vector<bool> special_;             // [size()]
 };
 

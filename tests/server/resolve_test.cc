@@ -33,7 +33,7 @@ const std::vector<Refusal>& Refusals() {
       {"too long", [](auto* r) { r->set_text(std::string(999, 'x')); },  // and BOS
        "prompt must be at most 999 tokens long, as the longest context is 1000; got 1000"},
       {"far too long", [](auto* r) { r->set_text(std::string(100000, 'x')); },
-       "as the longest context is 1000; got 100001 or more"},
+       "as the longest context is 1000; got 1002 or more"},
       {"no output", [](auto* r) { r->mutable_sampling()->set_max_tokens(0); },
        "sampling.max_tokens must be at least 1"},
       {"negative temperature", [](auto* r) { r->mutable_sampling()->set_temperature(-0.5f); },

@@ -126,6 +126,17 @@ TEST_CASE("tokenizer: one word of a megabyte is not quadratic", "[text]") {
   }
 }
 
+TEST_CASE("tokenizer: more ids than are wanted end a long word early", "[text]") {
+  const Tokenizer tokenizer = Demo();
+  const std::string word(size_t{64} << 20, 'a');  // would take seconds, and a GiB
+  const auto start = std::chrono::steady_clock::now();
+  const Ids some = tokenizer.Encode(word, true, 100);
+  CHECK(some.size() > 100);
+  CHECK(some.size() < 10'000);
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(10));
+  CHECK(tokenizer.Encode(word.substr(0, 50), true, 100) == tokenizer.Encode(word.substr(0, 50)));
+}
+
 TEST_CASE("tokenizer: more ids than are wanted end the text early", "[text]") {
   const Tokenizer tokenizer = Demo();
   std::string text;

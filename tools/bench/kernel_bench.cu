@@ -167,7 +167,7 @@ int main(int argc, char** argv) {
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
     std::fputs("weft-bench-kernels: this machine has no GPU that CUDA finds\n", stderr);
-    return 1;
+    return 77;
   }
   try {
     Bench bench(json);

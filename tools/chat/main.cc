@@ -83,6 +83,7 @@ int Main(int argc, char** argv) {
   if (!options.has_question) {
     question = ReadStdin();
   } else if (piped && options.file.empty()) {
+    std::cerr << "reading the document from standard input (< /dev/null where there is none)\n";
     std::string document = ReadStdin();
     if (error = Utf8Error(document, "the document piped in"); !error.empty()) return Error(error);
     if (!document.empty()) {

@@ -3,12 +3,16 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 
 #include "tools/chat/text_file.h"
 
 namespace weft::chat {
+
+namespace fs = std::filesystem;
 namespace {
 
 v1::Message Turn(const char* role, std::string content) {
@@ -58,11 +62,18 @@ bool Session::Save(const std::string& path, std::string* error) const {
   print.preserve_proto_field_names = true;
   std::string json;
   const auto status = google::protobuf::util::MessageToJsonString(Said(), &json, print);
-  std::ofstream file(path, std::ios::binary);
-  file << json << std::flush;
-  if (status.ok() && file) return true;
+  // Aside first, where the name is a file's: what was saved before is kept where this fails.
+  std::error_code ignored;
+  const fs::file_type type = fs::symlink_status(path, ignored).type();
+  const bool aside = type == fs::file_type::regular || type == fs::file_type::not_found;
+  const std::string to = aside ? path + ".part" : path;
+  std::ofstream file(to, std::ios::binary);
+  file << json;
+  file.close();
+  if (status.ok() && file && (!aside || std::rename(to.c_str(), path.c_str()) == 0)) return true;
   *error = "cannot write '" + path +
            "': " + (status.ok() ? std::string(std::strerror(errno)) : status.ToString());
+  if (aside) fs::remove(to, ignored);
   return false;
 }
 

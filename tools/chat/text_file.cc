@@ -9,6 +9,8 @@
 
 namespace weft::chat {
 
+constexpr size_t kLongestText = size_t{64} << 20;  // and there are files without an end
+
 std::string Utf8Error(std::string_view text, const std::string& name) {
   if (text::IsValidUtf8(text)) return "";
   size_t at = 0;
@@ -29,6 +31,10 @@ bool ReadText(const std::string& path, std::string* text, std::string* error) {
   char buffer[1 << 16];
   while (file.read(buffer, sizeof(buffer)) || file.gcount() > 0) {
     all.append(buffer, static_cast<size_t>(file.gcount()));
+    if (all.size() > kLongestText) {
+      *error = "'" + path + "' is longer than 64 MiB, more than a server takes";
+      return false;
+    }
   }
   if (!file.is_open() || file.bad()) {  // opening a directory works, reading it does not
     *error = "cannot read '" + path + "': " + std::strerror(errno);
