@@ -30,9 +30,13 @@ TEST_CASE("calls: none holds the channel when its answer comes") {
   const auto channel =
       grpc::CreateChannel(bench.app->address(), grpc::InsecureChannelCredentials());
   const auto stub = v1::Inference::NewStub(channel);
+  std::promise<void> sent;  // what sends it holds the channel too, and may still be at it
   std::promise<long> holders;
-  bench::Call::Start(stub.get(), TextRequest("x", 2), 60, 0,
-                     [&](bench::Answer) { holders.set_value(channel.use_count()); });
+  bench::Call::Start(stub.get(), TextRequest("x", 2), 60, 0, [&](bench::Answer) {
+    sent.get_future().wait();
+    holders.set_value(channel.use_count());
+  });
+  sent.set_value();
   CHECK(holders.get_future().get() == 2);  // this test and its stub
 }
 
